@@ -9,9 +9,20 @@ from torch import Tensor
 from blocks.core.contract import Block, BlockError, Context, Site, State
 from blocks.core.functional import activate, gate_factor
 
-Kind = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"]
+Kind = Literal[
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "glu",
+    "swiglu",
+    "geglu",
+    "geglu_tanh",
+]
 """relu | gelu | gelu_tanh | silu | tanh | sigmoid | glu (a * sigmoid(b)) | swiglu (silu(a) * b) |
-geglu (gelu(a) * b)."""
+geglu (gelu(a) * b) | geglu_tanh (gelu_tanh(a) * b)."""
 
 
 class Activation(Block):
@@ -22,9 +33,9 @@ class Activation(Block):
     {kernel: 31, depthwise: true}`, norm, `activation: silu`, linear.
 
     Settings:
-        kind: relu | gelu | gelu_tanh | silu | tanh | sigmoid | glu | swiglu | geglu. gelu_tanh is
-            gelu by its approximation with tanh. In the last three one half of the features gates
-            the other, and half the width comes out.
+        kind: relu | gelu | gelu_tanh | silu | tanh | sigmoid | glu | swiglu | geglu | geglu_tanh.
+            gelu_tanh is gelu by its approximation with tanh. In the last four one half of the
+            features gates the other, and half the width comes out.
 
     Shapes: (B, T, D) -> (B, T, D), or (B, T, D / 2); or so for each cell of a grid.
     Raises BlockError for gates of an odd width.

@@ -99,7 +99,7 @@ class Conv(Block):
         self.weight = nn.Parameter(torch.empty(inner, read, kernel))
         self.bias = nn.Parameter(torch.zeros(inner))
         self.out = stream.shortened(stride)._replace(width=width)
-        gain = {"glu": 4.0, "swiglu": 4.0, "geglu": 4.0, "relu": 2.0}.get(activation, 1.0)
+        gain = 4.0 if gate_factor(activation) == 2 else 2.0 if activation == "relu" else 1.0
         nn.init.normal_(self.weight, std=init_scale * (gain / (kernel * read)) ** 0.5)
         self.gain = weight_norm_gain(self.weight) if weight_norm else None
 

@@ -71,7 +71,7 @@ class Conv2d(Block):
         inner = width * gate_factor(activation)
         self.weight = nn.Parameter(torch.empty(inner, stream.width, *self.kernel))
         self.bias = nn.Parameter(torch.zeros(inner))
-        gain = {"glu": 4.0, "swiglu": 4.0, "geglu": 4.0, "relu": 2.0}.get(activation, 1.0)
+        gain = 4.0 if gate_factor(activation) == 2 else 2.0 if activation == "relu" else 1.0
         nn.init.normal_(self.weight, std=(gain / self.weight[0].numel()) ** 0.5)
         self.out = stream_of_windows(stream, stride)._replace(width=width)
 

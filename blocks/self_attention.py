@@ -7,7 +7,9 @@ from typing import Literal
 from torch import Tensor, nn
 
 from blocks.core.attention import (
+    BUCKETS,
     AlibiAttention,
+    BucketAttention,
     RelativeAttention,
     Slots,
     Softmax,
@@ -23,6 +25,7 @@ from blocks.core.attention import (
 )
 from blocks.core.contract import (
     Block,
+    BlockError,
     Context,
     Count,
     NoEffect,
@@ -43,8 +46,8 @@ from blocks.core.kv_cache import append
 from blocks.core.packing import run_documents
 from blocks.core.rotary import Rotary, apply_rotary, check_rotary, rotary_angles
 
-HEADS = 8
-Positions = Literal["none", "relative", "rotary", "transformer_xl", "alibi"]
+HEADS, T5_DISTANCE = 8, 128
+Positions = Literal["none", "relative", "rotary", "transformer_xl", "alibi", "t5"]
 Biases = Literal["all", "none", "qkv"] | bool
 """all | none | qkv; true is all, and false none."""
 
@@ -69,14 +72,19 @@ class SelfAttention(Block):
     heads, as in the paper; the authors' code takes every other slope of twice as many heads for
     those beyond a power of 2.
 
+    t5: a learned number of each head and bucket of distances is added to the scores, for 32 buckets
+    that grow with the distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1). The paper's
+    layers share theirs; here each has its own.
+
     Settings:
         heads: How many heads; without `head_width` they divide the width that arrives.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
         window: How far it sees: the position itself and the window - 1 before it (in an encoder,
             after it too). Without it, everything; with it, decoding keeps a state of fixed size.
-        positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi.
-        max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by
-            default.
+        positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi |
+            t5.
+        max_distance: Of `relative` and `t5` positions, from where on all distances are one, 1 or
+            more; 16 of `relative` and 128 of `t5` ones by default.
         bias: What has biases: all | none | qkv; true for q, k, v and y, as `all`, false for none.
         kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of
             queries; they divide `heads` (grouped-query attention: Ainslie et al. 2023, arXiv
@@ -104,7 +112,8 @@ class SelfAttention(Block):
     Raises BlockError where a grid arrives, where heads do not divide D or `kv_heads` the heads, for
     rotary positions where what is turned is not of even width, for `qk_norm` of heads of one
     feature, and for settings that change nothing: `max_distance` of other positions than `relative`
-    ones, `rotary` of other than `rotary` ones, and in a window of 1 what chooses among positions.
+    or `t5` ones, `rotary` of other than `rotary` ones, and in a
+    window of 1 what chooses among positions.
     """
 
     family = "attention"
@@ -286,7 +295,7 @@ def _build_relative(
     window: int | None,
     max_distance: int | None,
     future: bool,
-) -> RelativeAttention | TransformerXlAttention | AlibiAttention | None:
+) -> RelativeAttention | TransformerXlAttention | AlibiAttention | BucketAttention | None:
     """Build the attention that knows distances, if any. future: Whether a position may be before
     another.
     """
@@ -298,6 +307,8 @@ def _build_relative(
             return TransformerXlAttention(width, heads, head_width, window, future)
         case "alibi":
             return AlibiAttention(heads)
+        case "t5":
+            return BucketAttention(heads, max_distance or T5_DISTANCE, future)
     return None
 
 
@@ -316,9 +327,13 @@ def _check_distance(positions: str, window: int | None, max_distance: int | None
         message = f"in a window of {window} no distance is above {window - 1}"
         fix = f"remove it, or write `max_distance: {window - 1}`" if window > 1 else ""
         raise NoEffect("max_distance", message, fix=fix)
-    if positions != "relative":
-        message = "only `relative` positions have a largest distance"
+    if positions not in ("relative", "t5"):
+        message = "only `relative` and `t5` positions have a largest distance"
         raise NoEffect("max_distance", message, fix="remove it, or write `positions: relative`")
+    if positions == "t5" and max_distance <= BUCKETS // 2:
+        message = f"`t5` positions tell {BUCKETS // 2} distances apart in any case"
+        fix = f"write {BUCKETS // 2 + 1} or more, or `positions: relative`"
+        raise BlockError("max_distance", message, fix=fix)
 
 
 def _check_no_choice(positions: str, qk_norm: bool, soft_cap: float | None, sinks: bool) -> None:

@@ -250,6 +250,10 @@ def slot_distances(seen: Tensor, length: int, has_window: bool) -> Tensor:
     return where[:, -length:, None] - where[:, None, :]
 
 
+BUCKETS = 32
+"""Of distances, of `t5` positions."""
+
+
 class Slots(NamedTuple):
     """Slots that queries read, and how far from each query they are."""
 
@@ -294,6 +298,55 @@ def alibi_mask(mask: Tensor, distance: Tensor, heads: int, dtype: torch.dtype) -
     slopes = 2.0 ** (torch.arange(1, heads + 1, device=mask.device) * (-8.0 / heads))
     costs = -slopes[:, None, None] * distance.abs()[:, None]  # (B or 1, H, T, N)
     return add_mask(costs, mask).to(dtype)
+
+
+class BucketAttention(nn.Module):
+    """Attention with a learned number for each head and bucket of distances (Raffel et al. 2020,
+    arXiv 1910.10683, section 2.1).
+
+    e_ij = q_i k_j / sqrt(d) + b_h(bucket(i - j)). Half of the buckets are of one distance each, the
+    others grow in their logarithms up to `furthest`, beyond which all distances are one. `future`:
+    whether a query may see later positions, which then have half of the buckets.
+    """
+
+    layouts: ClassVar = {"bias": ""}
+
+    def __init__(self, heads: int, furthest: int, future: bool) -> None:
+        super().__init__()
+        self.furthest, self.future = furthest, future
+        self.bias = nn.Parameter(torch.zeros(BUCKETS, heads))
+
+    def forward(
+        self,
+        query: Tensor,
+        slots: Slots,
+        context: Context,
+        dropout: float,
+        softmax: Softmax | None = None,
+    ) -> Tensor:
+        """Attend as `attention` does, which has the letters."""
+        bucket = context.once(
+            distance_buckets, slots.distance, self.furthest, self.future
+        )  # (B or 1, T, N)
+        bias = F.embedding(bucket, self.bias).movedim(-1, 1)  # (B or 1, H, T, N)
+        mask = add_mask(bias, slots.mask).to(query.dtype)
+        return attention(
+            query, slots.keys, slots.values, mask, context, dropout=dropout, softmax=softmax
+        )
+
+
+def distance_buckets(distance: Tensor, furthest: int, future: bool) -> Tensor:
+    """Return the bucket of each distance i - j; later positions have the upper half. (...)"""
+    if future:
+        buckets, size = BUCKETS // 2, distance.abs()
+        later = torch.where(distance < 0, buckets, 0)
+    else:
+        buckets, size = BUCKETS, distance.clamp(min=0)
+        later = torch.zeros_like(distance)
+    exact = buckets // 2
+    share = torch.log(size.clamp(min=1).float() / exact) / math.log(furthest / exact)
+    far = exact + (share * (buckets - exact)).long()
+    return later + torch.where(size < exact, size, far.clamp(max=buckets - 1))
 
 
 class RelativeAttention(nn.Module):

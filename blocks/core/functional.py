@@ -17,11 +17,21 @@ from torch.nn import functional as F
 from blocks.core.contract import BlockError, Fix, remove
 
 Activation = Literal[
-    "none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"
+    "none",
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "glu",
+    "swiglu",
+    "geglu",
+    "geglu_tanh",
 ]
 """none | relu | gelu | gelu_tanh (gelu by its approximation with tanh) | silu | tanh | sigmoid |
 glu (a * sigmoid(b)) |
-swiglu (silu(a) * b) | geglu (gelu(a) * b)."""
+swiglu (silu(a) * b) | geglu (gelu(a) * b) | geglu_tanh (gelu_tanh(a) * b)."""
 PLAIN: Mapping[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
     "relu": F.relu,
@@ -31,7 +41,11 @@ PLAIN: Mapping[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
-GATES: Mapping[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": F.gelu}
+GATES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"),
+}
 """What the first half passes to gate the second one."""
 
 DROPOUT_LEVELS = 1 << 16

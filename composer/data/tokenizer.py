@@ -15,6 +15,7 @@ from typing import Any
 from composer.atomic_io import atomic_write, read_text
 from composer.data.tokenizer_files import File
 from composer.data.tokenizer_kinds import (
+    FORMAT,
     Bits,
     Bpe,
     Byte,
@@ -29,7 +30,6 @@ from composer.errors import RunError, one_line_error
 from composer.model.special_tokens import NUM_SPECIAL, UNK
 from composer.text_lines import is_blank
 
-FORMAT = "seqcomposer tokenizer 1"
 # lines that are encoded at once: enough to be fast, few enough not to fill the memory
 CHUNK_LINES = 10_000
 TOKENIZERS: dict[str, type[TokenizerKind]] = {

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from blocks.core.settings import Kind
 from composer.atomic_io import open_regular, parse_json, read_text
-from composer.data.tokenizer_kinds import UNK_TOKEN, TokenizerKind
+from composer.data.tokenizer_kinds import FORMAT, UNK_TOKEN, TokenizerKind
 from composer.errors import Fault, RunError, one_line_error
 from composer.model.special_tokens import NUM_SPECIAL, SPECIAL_TOKENS, UNK
 
@@ -50,8 +50,8 @@ class File(TokenizerKind):
     A run keeps a copy of the file.
 
     Settings:
-        path: a tokenizer.json of the library tokenizers, or a SentencePiece `.model`; looked up
-            under `--data`, then beside the recipe
+        path: a tokenizer.json of the library tokenizers or of a run, or a SentencePiece `.model`;
+            looked up under `--data`, beside the recipe, then beside the file that names it
     """
 
     word = "file"
@@ -91,10 +91,11 @@ class File(TokenizerKind):
     @cached_property
     def part(self) -> Tokenizer:
         """The tokenizer of the file, or its copy in the run of this recipe. Raises RunError."""
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            stored = parse_json(read_text(self.folders[-1] / "tokenizer.json"))
-            if stored["settings"] == {"file": {"path": self.path}}:
-                return self.load(stored["parts"][0])
+        for folder in self.folders:
+            with suppress(OSError, ValueError, LookupError, TypeError):
+                stored = parse_json(read_text(folder / "tokenizer.json"))
+                if stored["settings"] == {"file": {"path": self.path}}:
+                    return self.load(stored["parts"][0])
         # imported late, since it needs NumPy
         from composer.data.text_files import check_readable, find_file, missing_file
 
@@ -122,7 +123,10 @@ class File(TokenizerKind):
             data = file.read(MAX_BYTES)
         if self.path.endswith(".model"):
             return self.load({SentencePiece.KEY: base64.b64encode(data).decode()})
-        adapted = Tokenizer.from_str(json.dumps(adapt(parse_json(data))))
+        content = parse_json(data)
+        if content.get("format") == FORMAT:  # of a run
+            return self.load(content["parts"][0])
+        adapted = Tokenizer.from_str(json.dumps(adapt(content)))
         return self.load(json.loads(adapted.to_str()))
 
     def load(self, content: dict[str, Any]) -> Tokenizer:

@@ -57,6 +57,8 @@ Vocabulary = Annotated[
 PIECES = "ids at most, the four special ones and 256 bytes included; 300 or more"
 Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000), PIECES]
 Joint = Annotated[bool, "whether all sides share one vocabulary"]
+FORMAT = "seqcomposer tokenizer 1"
+"""What the file of tokenizers says of itself."""
 NumBits = Annotated[int, Bounds(minimum=1, maximum=12)]
 """Binary digits of a vector."""
 Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
@@ -87,7 +89,7 @@ class TokenizerKind(choices.Tokenizer):
         return False
 
     def with_folders(self, folders: Sequence[Path]) -> TokenizerKind:
-        """Return the kind that looks up files in these folders, that of the recipe last."""
+        """Return the kind that looks up files in these folders, in their order."""
         return self
 
     def identity(self) -> str | None:

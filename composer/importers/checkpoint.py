@@ -82,9 +82,9 @@ def read_object(path: Path) -> dict[str, object]:
             raise ValueError(f"it has more than {MAX_JSON:,} bytes")
         content = parse_json(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError.of(f"this cannot be read: {one_line_error(error)}", AGAIN, path) from None
+        raise RunError.of(f"this cannot be read: {one_line_error(error)}", AGAIN, str(path)) from None
     if not isinstance(content, dict):
-        raise RunError.of("this is no JSON object", AGAIN, path)
+        raise RunError.of("this is no JSON object", AGAIN, str(path))
     return content
 
 
@@ -239,6 +239,15 @@ class Checkpoint:
         line = re.search(r"^license:[ \t]*([\w.+-]{1,60})", head[1], re.MULTILINE) if head else None
         return line[1] if line else ""
 
+    def id_of(self, token: str) -> int:
+        """Return the id of a special token. Raises RunError where there is none."""
+        path = self.folder / TOKENIZER
+        added = read_object(path).get("added_tokens")
+        for entry in added if isinstance(added, list) else ():
+            if isinstance(entry, dict) and entry.get("content") == token:
+                return int(entry["id"])
+        raise RunError.of(f"it has no token `{token}`", AGAIN, str(path))
+
     def optional(self, name: str) -> dict[str, object]:
         """Return the object of a JSON file; {} if there is none. Raises RunError."""
         path = self.folder / name
@@ -291,10 +300,11 @@ class Tensors:
             message = f"`{name}` is tied by {CONFIG}, and has other numbers than the embedding"
             raise RunError.of(message, AGAIN, str(self.checkpoint.folder))
 
-    def finish(self, ignored: str = "") -> None:
-        """Refuse tensors that nobody took. ignored: Pattern of names of constants."""
+    def finish(self, *ignored: str) -> None:
+        """Refuse tensors that nobody took. ignored: Patterns of names."""
         left = self.checkpoint.shards.keys() - self.taken
-        left = {name for name in left if not (ignored and re.fullmatch(ignored, name))}
+        for pattern in ignored:
+            left = {name for name in left if not re.fullmatch(pattern, name)}
         if left:
             message = f"no block has these tensors: {shorten_list(sorted(left))}"
             fix = "import another model; what can be imported is in docs/import.md"

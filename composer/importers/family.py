@@ -26,12 +26,15 @@ class Family(ABC):
     """A family of models: its configuration, read, as a recipe and as our tensors.
 
     model_types: Of config.json. sides: Of the texts in the recipe. constants: Pattern of tensors
-    that follow from config.json, though some checkpoints store them.
+    that follow from config.json, though some checkpoints store them. left_out: Pattern of tensors
+    of parts that are not imported. is_encoder_alone: It has no decoder.
     """
 
     model_types: ClassVar[tuple[str, ...]]
     sides: ClassVar[tuple[str, ...]]
     constants: ClassVar[str] = ""
+    left_out: ClassVar[str] = ""
+    is_encoder_alone: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

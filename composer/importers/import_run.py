@@ -13,6 +13,7 @@ from composer.importers.checkpoint import TOKENIZER, Checkpoint, Tensors
 from composer.importers.family import Family
 from composer.importers.gpt2 import Gpt2
 from composer.importers.llama import Llama
+from composer.importers.t5 import T5
 from composer.importers.vocabulary import read_vocabulary
 from composer.model.builder import build
 from composer.model.weights import count_parameters, save_weights, set_weights, unique_tensors
@@ -21,7 +22,7 @@ from composer.run_dir import RUNS, RunDir, utc_now
 from composer.runs.record import Imported, RunRecord
 
 FAMILIES: Mapping[str, type[Family]] = {
-    kind: family for family in (Llama, Bart, Gpt2) for kind in family.model_types
+    kind: family for family in (Llama, Bart, T5, Gpt2) for kind in family.model_types
 }
 """The family of a model by `model_type` of its configuration."""
 TEXTS = "  text: {train: train.txt, val: val.txt, test: test.txt}\n"
@@ -64,7 +65,7 @@ def import_run(folder: Path, output: Path | None = None, source: str = "") -> Pa
     vocabulary = read_vocabulary(checkpoint, rows, family.roles(checkpoint))
     theirs = Tensors(checkpoint)
     weights = family.weights(theirs, vocabulary, rows)
-    theirs.finish(family.constants)
+    theirs.finish(family.constants, family.left_out)
     tokenizers = vocabulary.tokenizers(family.sides, family.prefixes())
     text = recipe_text(checkpoint, family, name)
     with atomic_directory(target) as draft:

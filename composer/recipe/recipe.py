@@ -275,7 +275,9 @@ class Recipe:
     @cached_property
     def tokenizer(self) -> TokenizerKind:
         """The kind of its tokenizers, which looks up files where the recipe does."""
-        return cast("TokenizerKind", self.data.tokenizer).with_folders(self.folders())
+        named_in = Path(self.locate(self.data.tokenizer.at).node.mark.file).parent
+        folders = [*self.folders(), named_in]
+        return cast("TokenizerKind", self.data.tokenizer).with_folders(folders)
 
     def tokenizer_faults(self) -> list[Fault]:
         """Return the faults of the file of its tokenizer, if it is in one."""

@@ -126,6 +126,22 @@ PUBLISHED = {
         {"d_model": 48, "activation_function": "swish"},
         has_encoder=True,
     ),
+    "t5": Published(
+        "t5",
+        {
+            "vocab_size": ROWS,
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 48,
+            "num_heads": 4,
+            "num_layers": 2,
+            "num_decoder_layers": 1,
+            "relative_attention_max_distance": 20,
+            "decoder_start_token_id": PAD,
+        },
+        {"d_model": 48, "d_kv": 12, "feed_forward_proj": "gated-gelu"},
+        has_encoder=True,
+    ),
 }
 
 
