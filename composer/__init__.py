@@ -46,6 +46,7 @@ _HOMES = {
     "composer.evaluation.scores": ("evaluate",),
     "composer.hub.pack": ("pack",),
     "composer.hub.pull": ("pull",),
+    "composer.importers.import_run": ("import_model",),
     "composer.inference.generate": ("generate",),
     "composer.inference.run": ("Run", "open_run"),
     "composer.inference.score": ("score",),

@@ -26,6 +26,7 @@ from composer.errors import RunError as RunError
 from composer.evaluation.scores import evaluate as evaluate
 from composer.hub.pack import pack as pack
 from composer.hub.pull import pull as pull
+from composer.importers.import_run import import_model as import_model
 from composer.inference.generate import generate as generate
 from composer.inference.run import Run as Run
 from composer.inference.run import open_run as open_run

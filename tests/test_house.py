@@ -30,7 +30,7 @@ ROOMS = (
     "__main__",
     "cli",
     "api",
-    "comparison exporters server",
+    "comparison exporters importers server",
     "sweeps hub testing",
     "training",
     "viz",

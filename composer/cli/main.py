@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from composer.cli import inspection, recipes, runs, serving, sweeps
+from composer.cli import inspection, recipes, runs, serving, sharing, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, REFUSED, echo, examples
 from composer.errors import ComposerError, Fault, RunFailed, os_error_hint, os_error_reason
 from composer.formatting import UnfailingStream
@@ -36,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (recipes, runs, serving, sweeps, inspection):
+for module in (recipes, runs, serving, sharing, sweeps, inspection):
     app.add_typer(module.commands)
 
 

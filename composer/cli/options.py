@@ -138,9 +138,14 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def with_examples(commands: typer.Typer, *lines: str) -> Callable[[Command], Command]:
-    """Return the decorator of a command that ends its help with examples."""
-    return commands.command(epilog=examples(*lines))
+def with_examples(
+    commands: typer.Typer, *lines: str, name: str | None = None
+) -> Callable[[Command], Command]:
+    """Return the decorator of a command that ends its help with examples.
+
+    name: Of the command; by default that of the function.
+    """
+    return commands.command(name, epilog=examples(*lines))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Commands on runs: `translate`, `generate`, `score`, `evaluate`, `average`, `report`, sharing."""
+"""Commands on runs: `translate`, `generate`, `score`, `evaluate`, `average`, `report`, `export`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from composer.cli import options
 from composer.cli.options import argument, complete_run, option
 from composer.errors import RunError
 from composer.formatting import count_noun, to_json
-from composer.hub.listing import DEFAULT_MAX_GIB
 from composer.metrics.table import METRICS_BY_LENGTH, score_entry
 from composer.recipe.choices import Engine
 from composer.run_dir import find_run
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BETWEEN_TEXTS = "---------------"
-REF_HELP = (
-    "Path, FOLDER/NAME[@ALIAS] of a shelf, hub:OWNER/NAME[@REV],"
-    " wandb:[ENTITY/]PROJECT/NAME[:ALIAS] or git+URL[@REV]; #PATH after a repository."
-)
-
 Runs = Annotated[
     list[str],
     argument("RUN|key=value", "Runs (several: an ensemble), then overrides.", complete_run),
@@ -427,103 +421,6 @@ def export(
         raise RunError.of("an export has one format", fix)
     ((form, folder),) = chosen
     options.echo(f"wrote {api.export(run, folder, form, int8, runtime)}")
-
-
-@command(
-    "seqcomposer pack runs/mine",
-    "seqcomposer pack runs/mine --output mine.tar --license mit",
-    "seqcomposer pack runs/mine --output packs/mine       # a folder, for git or the Hugging"
-    " Face hub",
-)
-def pack(
-    run: options.Run,
-    output: Annotated[
-        Path | None, option("--output F|DIR", ".tar file or folder.  [default: NAME.tar]")
-    ] = None,
-    license: Annotated[
-        str, option("--license ID", "License identifier of the hub: mit, cc-by-4.0.")
-    ] = "",
-) -> None:
-    """Pack a finished run into one archive or folder.
-
-    The pack holds recipe, weights, tokenizer, metrics, run.json without local paths, and a model
-    card: the run folder's README.md, or else one for the Hugging Face hub. pack.json lists the
-    SHA-256 of every file; the SHA-256 of pack.json is the pack's fingerprint, which is printed.
-    Packing the same run again gives the same bytes.
-    """
-    from composer.hub.pack import pack_with_hash
-    from composer.hub.pack_format import local_paths_in
-    from composer.recipe.recipe import load
-
-    path, sha256 = pack_with_hash(run, output, license)
-    options.echo(f"wrote {path}")
-    options.echo(f"sha256 {sha256}")
-    for local_path in local_paths_in(load(run / "recipe.yaml").canonical["data"]):
-        note = f"note: recipe.yaml names {local_path}, which others do not have"
-        options.echo(f"{note}; use a path inside the recipe's folder", err=True)
-
-
-@command(
-    "seqcomposer push runs/mine hub:ann/mine --license mit",
-    "seqcomposer push runs/mine wandb:ann/seqcomposer/mine:best",
-    "seqcomposer push runs/mine /srv/shelf --as mine@best",
-)
-def push(
-    run: options.Run,
-    ref: Annotated[str, argument("REF", REF_HELP)],
-    name: Annotated[
-        str, option("--as NAME[@ALIAS]", "Name and alias on the shelf REF, a folder.")
-    ] = "",
-    license: Annotated[
-        str, option("--license ID", "License identifier of the hub: mit, cc-by-4.0.")
-    ] = "",
-) -> None:
-    """Pack a finished run and upload it.
-
-    Print the reference that `pull` takes. Nothing is overwritten: the hub, Weights & Biases, git
-    and a shelf keep the earlier versions, and an existing folder is refused. Needs an account where
-    it uploads to: `hf auth login`, `wandb login` or git's own credentials.
-    """
-    pushed = api.push(run, ref, name, license)
-    options.echo(pushed.ref)
-    options.echo(f"sha256 {pushed.sha256}", err=True)
-    if pushed.note:
-        options.echo(f"note: {pushed.note}", err=True)
-
-
-@command(
-    "seqcomposer pull mine.tar",
-    "seqcomposer pull 'git+https://example.org/ann/models@v1#packs/mine' --sha256 4aae...b9d3",
-    "seqcomposer pull hub:ann/mine --output runs/ann",
-    "seqcomposer pull wandb:ann/seqcomposer/recipe-1d52ecce:v0",
-)
-def pull(
-    ref: Annotated[
-        str,
-        argument("REF", REF_HELP),
-    ],
-    output: Annotated[
-        Path | None, option("--output DIR", "Folder or recipe.  [default: runs/NAME, or cache]")
-    ] = None,
-    sha256: Annotated[
-        str | None, option("--sha256 HEX", "Expected SHA-256 of the download; fail on mismatch.")
-    ] = None,
-    max_gib: Annotated[
-        float, option("--max-gib N", "Refuse downloads above N GiB.", min=0.001)
-    ] = DEFAULT_MAX_GIB,
-) -> None:
-    """Download a packed run or a recipe.
-
-    Download from a path, git, Weights & Biases or the Hugging Face hub; a run folder need not be
-    packed. Verify every hash before installing anything. Never run code: a pack with anything but
-    text and weights is refused. The result is a run folder for `translate`, `evaluate`, `report`
-    and `train --from`. Its recipe is cached for other recipes to extend; print the lines to copy.
-    """
-    from composer.hub.pull import pull_reference
-
-    pulled = pull_reference(ref, output, sha256, max_gib)
-    options.echo(pulled.text(), err=True)
-    options.echo(pulled.extends())
 
 
 def split_runs(words: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -25,7 +25,7 @@ from composer.errors import RunError, one_line_error, shorten_list
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 CARD, TOKENIZER = "README.md", "tokenizer.json"
-GENERATION, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
+GENERATION = "generation_config.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "model.ckpt")
 AGAIN = "download the whole checkpoint again"
 MAX_JSON = 1 << 26
@@ -75,14 +75,23 @@ every family.
 Value = TypeVar("Value", bool, int, float, str)
 
 
-def read_object(path: Path) -> dict[str, object]:
+def is_read(name: str) -> bool:
+    """True for the files of a repository that an import reads."""
+    others = (CONFIG, INDEX, GENERATION, TOKENIZER, CARD, "tokenizer.model", "vocab.json")
+    suffixes = (".safetensors", ".spm")
+    return "/" not in name and (name in others or name.endswith(suffixes))
+
+
+def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file. Raises RunError."""
     try:
         if path.stat().st_size > MAX_JSON:
             raise ValueError(f"it has more than {MAX_JSON:,} bytes")
         content = parse_json(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError.of(f"this cannot be read: {one_line_error(error)}", AGAIN, str(path)) from None
+        raise RunError.of(
+            f"this cannot be read: {one_line_error(error)}", AGAIN, str(path)
+        ) from None
     if not isinstance(content, dict):
         raise RunError.of("this is no JSON object", AGAIN, str(path))
     return content

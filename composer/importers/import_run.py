@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
+from composer.atomic_io import (
+    atomic_directory,
+    os_errors_as_run_errors,
+    require_absent,
+    sha256_of_file,
+)
+from composer.errors import RunError
+from composer.hub.listing import DEFAULT_MAX_GIB, GIB, check_limit
+from composer.hub.remotes import HubReference, LocalReference, parse_reference
 from composer.importers.bart import Bart
-from composer.importers.checkpoint import TOKENIZER, Checkpoint, Tensors
+from composer.importers.checkpoint import TOKENIZER, Checkpoint, Tensors, is_read
 from composer.importers.family import Family
 from composer.importers.gpt2 import Gpt2
 from composer.importers.llama import Llama
@@ -25,6 +36,7 @@ FAMILIES: Mapping[str, type[Family]] = {
     kind: family for family in (Llama, Bart, T5, Gpt2) for kind in family.model_types
 }
 """The family of a model by `model_type` of its configuration."""
+FIX = "write `hub:OWNER/NAME[@REVISION]`, or the path of a folder with config.json"
 TEXTS = "  text: {train: train.txt, val: val.txt, test: test.txt}\n"
 PAIRS = """\
   parallel:
@@ -45,6 +57,46 @@ training:
   optimizer: {{adamw: {{learning_rate: 1e-5}}}}
   max_epochs: 1
 """
+
+
+def import_model(
+    ref: str | Path, output: str | Path | None = None, max_gib: float = DEFAULT_MAX_GIB
+) -> Path:
+    """Import a published model as a run of this project's blocks; return the new folder.
+
+    Args:
+        ref: A folder with config.json, safetensors and a tokenizer, or `hub:OWNER/NAME[@REVISION]`.
+        output: By default `runs/NAME`.
+        max_gib: Largest download, in GiB.
+
+    No code of the model is run. Raises RunError for what is damaged, and for what no block can say;
+    nothing is written then.
+    """
+    target = None if output is None else Path(output)
+    reference = parse_reference(str(ref))
+    if isinstance(reference, LocalReference):
+        return import_run(Path(ref), target, os.path.abspath(ref))
+    if not isinstance(reference, HubReference):
+        raise RunError.of("a model is imported from a folder or the hub", FIX, str(reference))
+    name = reference.name.rpartition("/")[2]
+    with (
+        os_errors_as_run_errors(str(reference)),
+        tempfile.TemporaryDirectory(prefix="seqcomposer-") as temporary,
+    ):
+        folder = Path(temporary, name)
+        pinned = download(reference, folder, int(max_gib * GIB))
+        return import_run(folder, target, pinned)
+
+
+def download(reference: HubReference, folder: Path, max_bytes: int) -> str:
+    """Download what is read of a checkpoint; return the reference to this commit."""
+    with reference.service_errors():
+        revision, members = reference.listed(folder, max_bytes)
+        names = [name for name in members if is_read(name)]
+        check_limit([members[name] for name in names], max_bytes, str(reference))
+        pinned = replace(reference, revision=revision)
+        pinned.fetch(names, folder, max_bytes)
+    return str(pinned)
 
 
 def import_run(folder: Path, output: Path | None = None, source: str = "") -> Path:

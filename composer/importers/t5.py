@@ -23,6 +23,8 @@ TRAINING_ALONE = (
 """Keys of what counts in training alone, or that follow from others."""
 NETWORKS = {"relu": "relu", "gated-gelu": "geglu_tanh", "gated-silu": "swiglu"}
 """Our activation of a feed-forward network by theirs."""
+DENSE = {"relu": ("relu",), "geglu_tanh": ("gelu_new", "gelu"), "swiglu": ("silu",)}
+"""What they may say of its parts."""
 TEMPLATE = """\
 model:
   width: {width}
@@ -71,7 +73,9 @@ class T5(Family):
         config.ignore(*TRAINING_ALONE)
         layers = config.count("num_layers")
         activation = config.choice("feed_forward_proj", NETWORKS, "relu")
-        config.expect("dense_act_fn", {"relu": "relu", "swiglu": "silu"}.get(activation, "gelu_new"))
+        config.expect(
+            "dense_act_fn", {"relu": "relu", "swiglu": "silu"}.get(activation, "gelu_new")
+        )
         return cls(
             width=width,
             encoder_layers=layers,
@@ -148,16 +152,19 @@ class T5(Family):
                 ours[f"{at}.query.weight"] = query
                 ours[f"{at}.project.weight"] = torch.cat(memory[:2])
                 ours[f"{at}.merge.weight"] = memory[2]
-                for part, size in (("query", width), ("project", 2 * width), ("merge", width)):
-                    ours[f"{at}.{part}.bias"] = torch.zeros(size)
+                for linear, features in (
+                    ("query", width),
+                    ("project", 2 * width),
+                    ("merge", width),
+                ):
+                    ours[f"{at}.{linear}.bias"] = torch.zeros(features)
             number = 2 if is_decoder else 1
-            for at in range(number + 1):
-                ours[f"{blocks}.{at}.stack.blocks.0.normalise.weight"] = theirs.take(
-                    f"{block}.layer.{at}.layer_norm.weight", width
+            for part in range(number + 1):
+                ours[f"{blocks}.{part}.stack.blocks.0.normalise.weight"] = theirs.take(
+                    f"{block}.layer.{part}.layer_norm.weight", width
                 )
-            ours |= self._network(
-                theirs, f"{block}.layer.{number}.DenseReluDense", f"{blocks}.{number}.stack.blocks.1"
-            )
+            network = f"{block}.layer.{number}.DenseReluDense"
+            ours |= self._network(theirs, network, f"{blocks}.{number}.stack.blocks.1")
         return ours
 
     def _maps(self, theirs: Tensors, name: str) -> list[Tensor]:

@@ -8,11 +8,10 @@ of the two; the other has a bias that makes it impossible, as what they do not h
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -86,7 +85,7 @@ def read_vocabulary(checkpoint: Checkpoint, size: int, roles: Roles) -> Vocabula
     path = checkpoint.folder / TOKENIZER
     if not path.is_file():
         return read_sentencepiece(checkpoint.folder / SENTENCEPIECE, size, roles)
-    content = read_object(path)
+    content: dict[str, Any] = read_object(path)
     try:
         theirs = ids_by_token(content)
         unknown = theirs.get(str(unknown_token(content["model"])), NOWHERE)
@@ -163,18 +162,14 @@ def read_sentencepiece(path: Path, size: int, roles: Roles) -> Vocabulary:
     with open_regular(path) as file:
         data = file.read(MAX_BYTES)
     try:
-        part = SentencePiece(base64.b64encode(data).decode())
+        own = SentencePiece(base64.b64encode(data).decode())
     except RuntimeError as error:
         message = f"this tokenizer cannot be read: {one_line_error(error)}"
         raise RunError.of(message, AGAIN, str(path)) from None
-    pieces = len(part.processor)
+    pieces = len(own.processor)
     if pieces != size:
         message = f"it has {pieces:,} pieces, and the embedding {size:,} rows"
         fix = f"write {TOKENIZER} with `save_pretrained` of transformers"
         raise RunError.of(message, fix, str(path))
-    return joined(part, part.piece_of_id[NUM_SPECIAL:], part.processor.unk_id(), roles)
-
-
-def text_of(part: Part) -> str:
-    """Return a tokenizer's JSON, indented."""
-    return json.dumps(json.loads(part.to_str()), ensure_ascii=False, indent=1)
+    part = cast(Part, own)  # has the methods that we use
+    return joined(part, own.piece_of_id[NUM_SPECIAL:], own.processor.unk_id(), roles)
