@@ -6,12 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from composer.importers.checkpoint import Checkpoint, Config, Tensors
-from composer.importers.family import ACTIVATIONS, Family, sequence_roles
+from composer.importers.checkpoint import Checkpoint, Config
+from composer.importers.family import (
+    ACTIVATIONS,
+    Family,
+    Theirs,
+    layers_of,
+    part_of,
+    sequence_roles,
+)
 from composer.importers.layers import cross_attention, feed_forward, norm, self_attention
 from composer.importers.vocabulary import Roles, Vocabulary
 
@@ -103,6 +110,52 @@ class Bart(Family):
             positions=config.count("max_position_embeddings"),
         )
 
+    @classmethod
+    def of_recipe(cls, model: Mapping[str, Any]) -> Bart:
+        positions = model["encoder"][0]["positions"]
+        is_marian = positions["kind"] == "sinusoidal"
+        at, width = 1 if is_marian else 2, model["width"]
+        encoder_layers, encoder = layers_of(model["encoder"], at)
+        decoder_layers, decoder = layers_of(model["decoder"], at)
+        networks = [part_of(stack[-1], 0, "feed_forward") for stack in (encoder, decoder)]
+        heads = [part_of(stack[0], 0, "self_attention")["heads"] for stack in (encoder, decoder)]
+        return cls(
+            is_marian=is_marian,
+            width=width,
+            encoder_layers=encoder_layers,
+            decoder_layers=decoder_layers,
+            encoder_heads=heads[0],
+            decoder_heads=heads[1],
+            encoder_hidden=networks[0]["hidden"] or 4 * width,
+            decoder_hidden=networks[1]["hidden"] or 4 * width,
+            activation=networks[0]["activation"],
+            scale=model["embedding"]["learned"]["scale"],
+            positions=positions["max_length"] or 512,
+        )
+
+    def config(self) -> dict[str, object]:
+        theirs = {ours: name for name, ours in ACTIVATIONS.items()}
+        return {
+            "model_type": "marian" if self.is_marian else "bart",
+            "architectures": [
+                "MarianMTModel" if self.is_marian else "BartForConditionalGeneration"
+            ],
+            "is_encoder_decoder": True,
+            "d_model": self.width,
+            "encoder_layers": self.encoder_layers,
+            "decoder_layers": self.decoder_layers,
+            "encoder_attention_heads": self.encoder_heads,
+            "decoder_attention_heads": self.decoder_heads,
+            "encoder_ffn_dim": self.encoder_hidden,
+            "decoder_ffn_dim": self.decoder_hidden,
+            "activation_function": theirs[self.activation],
+            "scale_embedding": self.scale,
+            "max_position_embeddings": self.positions,
+            "tie_word_embeddings": True,
+            "forced_eos_token_id": None,
+            "forced_bos_token_id": None,
+        }
+
     def roles(self, checkpoint: Checkpoint) -> Roles:
         return sequence_roles(checkpoint)
 
@@ -128,7 +181,7 @@ class Bart(Family):
     def prefixes(self) -> Mapping[str, str]:
         return {}
 
-    def weights(self, theirs: Tensors, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
+    def weights(self, theirs: Theirs, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
         shared = theirs.take("model.shared.weight", rows, self.width)
         for copy in ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"):
             if f"{copy}.weight" in theirs:
@@ -144,7 +197,7 @@ class Bart(Family):
         ours |= self._stack(theirs, "model.decoder", "decoder", self.decoder_layers)
         return ours
 
-    def _stack(self, theirs: Tensors, name: str, path: str, layers: int) -> dict[str, Tensor]:
+    def _stack(self, theirs: Theirs, name: str, path: str, layers: int) -> dict[str, Tensor]:
         """Return the tensors of the encoder or the decoder."""
         ours: dict[str, Tensor] = {}
         if not self.is_marian:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from composer.importers.checkpoint import Checkpoint, Config, Tensors
-from composer.importers.family import ACTIVATIONS, Family
+from composer.importers.checkpoint import Checkpoint, Config
+from composer.importers.family import ACTIVATIONS, Family, Theirs
 from composer.importers.layers import feed_forward, norm, self_attention
 from composer.importers.vocabulary import Roles, Vocabulary
 
@@ -49,6 +49,7 @@ class Bert(Family):
     model_types: ClassVar = ("bert",)
     sides: ClassVar = ("source",)
     is_encoder_alone: ClassVar = True
+    is_exported: ClassVar = False
     constants: ClassVar = r"(bert\.)?embeddings\.position_ids"
     left_out: ClassVar = r"(bert\.)?pooler\..*|cls\..*"
     width: int
@@ -77,6 +78,13 @@ class Bert(Family):
             kinds=config.count("type_vocab_size", 2),
         )
 
+    @classmethod
+    def of_recipe(cls, model: Mapping[str, Any]) -> Bert:
+        raise ValueError("a run has a decoder")
+
+    def config(self) -> dict[str, object]:
+        return {}
+
     def roles(self, checkpoint: Checkpoint) -> Roles:
         return Roles(checkpoint.id_of(START), checkpoint.id_of(END))
 
@@ -94,7 +102,7 @@ class Bert(Family):
     def prefixes(self) -> Mapping[str, str]:
         return {"source": START}
 
-    def weights(self, theirs: Tensors, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
+    def weights(self, theirs: Theirs, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
         start = "bert." if "bert.embeddings.word_embeddings.weight" in theirs else ""
         words = theirs.take(f"{start}embeddings.word_embeddings.weight", rows, self.width)
         table = theirs.take(

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor
 
-from composer.importers.checkpoint import GENERATION, Checkpoint, Config, Tensors
+from composer.importers.checkpoint import GENERATION, Checkpoint, Config
 from composer.importers.vocabulary import Roles, Vocabulary
+
+
+class Theirs(Protocol):
+    """The tensors of a published model."""
+
+    def __contains__(self, name: str) -> bool:
+        """True if there is a tensor of this name."""
+        ...
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """Return a tensor of this shape."""
+        ...
+
+    def take_copy(self, name: str, original: Tensor) -> None:
+        """Take a tensor that is stored twice."""
+        ...
+
 
 ACTIVATIONS: Mapping[str, str] = {
     "gelu": "gelu",
@@ -27,7 +44,8 @@ class Family(ABC):
 
     model_types: Of config.json. sides: Of the texts in the recipe. constants: Pattern of tensors
     that follow from config.json, though some checkpoints store them. left_out: Pattern of tensors
-    of parts that are not imported. is_encoder_alone: It has no decoder.
+    of parts that are not imported. is_encoder_alone: It has no
+    decoder. is_exported: `export --hf` writes it.
     """
 
     model_types: ClassVar[tuple[str, ...]]
@@ -35,6 +53,7 @@ class Family(ABC):
     constants: ClassVar[str] = ""
     left_out: ClassVar[str] = ""
     is_encoder_alone: ClassVar[bool] = False
+    is_exported: ClassVar[bool] = True
 
     @classmethod
     @abstractmethod
@@ -53,8 +72,24 @@ class Family(ABC):
         """Return what lines begin with, by their side."""
         return {}
 
+    @classmethod
     @abstractmethod
-    def weights(self, theirs: Tensors, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
+    def of_recipe(cls, model: Mapping[str, Any]) -> Self:
+        """Return what the canonical section `model` of a recipe says, as far as a family can.
+
+        Raises KeyError, IndexError, TypeError or ValueError where it is of another form.
+        """
+
+    def written(self) -> Self:
+        """Return the model that is written for this one; what it has beside is 0."""
+        return self
+
+    @abstractmethod
+    def config(self) -> dict[str, object]:
+        """Return config.json without the ids of tokens."""
+
+    @abstractmethod
+    def weights(self, theirs: Theirs, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
         """Return our tensors by name. rows: Of their embedding. Raises RunError."""
 
 
@@ -96,3 +131,15 @@ def sequence_roles(checkpoint: Checkpoint) -> Roles:
     if end is None:
         checkpoint.config.refuse("eos_token_id", "nothing ends an answer")
     return Roles(start, end)
+
+
+def layers_of(stack: Sequence[Any], at: int) -> tuple[int, list[Any]]:
+    """Return how often the `repeat` at a place of a canonical stack is done, and its stack."""
+    settings = stack[at]["repeat"]
+    return settings["times"], settings["stack"]
+
+
+def part_of(layer: Any, at: int, word: str) -> dict[str, Any]:
+    """Return the settings of a block at a place of a canonical `residual`."""
+    settings: dict[str, Any] = layer["residual"]["stack"][at][word]
+    return settings

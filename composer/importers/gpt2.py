@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from composer.importers.checkpoint import Checkpoint, Config, Tensors
-from composer.importers.family import ACTIVATIONS, Family, language_model_roles
+from composer.importers.checkpoint import Checkpoint, Config
+from composer.importers.family import (
+    ACTIVATIONS,
+    Family,
+    Theirs,
+    language_model_roles,
+    layers_of,
+    part_of,
+)
 from composer.importers.layers import norm
 from composer.importers.vocabulary import Roles, Vocabulary
 
@@ -73,6 +81,37 @@ class Gpt2(Family):
             is_tied=config.value("tie_word_embeddings", True),
         )
 
+    @classmethod
+    def of_recipe(cls, model: Mapping[str, Any]) -> Gpt2:
+        times, (first, second) = layers_of(model["decoder"], 1)
+        network, width = part_of(second, 1, "feed_forward"), model["width"]
+        theirs = {ours: name for name, ours in ACTIVATIONS.items()}
+        return cls(
+            width=width,
+            layers=times,
+            heads=part_of(first, 1, "self_attention")["heads"],
+            hidden=network["hidden"] or 4 * width,
+            eps=part_of(first, 0, "norm")["eps"],
+            activation=ACTIVATIONS[theirs[network["activation"]]],
+            positions=model["decoder"][0]["positions"]["max_length"] or 512,
+            is_tied=model["output"]["tie"] == ["target"],
+        )
+
+    def config(self) -> dict[str, object]:
+        theirs = {ours: name for name, ours in ACTIVATIONS.items()}
+        return {
+            "model_type": "gpt2",
+            "architectures": ["GPT2LMHeadModel"],
+            "n_embd": self.width,
+            "n_layer": self.layers,
+            "n_head": self.heads,
+            "n_inner": self.hidden,
+            "n_positions": self.positions,
+            "layer_norm_epsilon": self.eps,
+            "activation_function": theirs[self.activation],
+            "tie_word_embeddings": self.is_tied,
+        }
+
     def roles(self, checkpoint: Checkpoint) -> Roles:
         return language_model_roles(checkpoint)
 
@@ -88,7 +127,7 @@ class Gpt2(Family):
             output="  output: {tie: [target]}\n" if self.is_tied else "",
         )
 
-    def weights(self, theirs: Tensors, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
+    def weights(self, theirs: Theirs, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
         start = "" if "wte.weight" in theirs else "transformer."
         embedding = theirs.take(f"{start}wte.weight", rows, self.width)
         ours = {

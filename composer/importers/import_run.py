@@ -28,7 +28,7 @@ from composer.importers.t5 import T5
 from composer.importers.vocabulary import read_vocabulary
 from composer.model.builder import build
 from composer.model.weights import count_parameters, save_weights, set_weights, unique_tensors
-from composer.recipe.recipe import load
+from composer.recipe.recipe import Recipe, load, load_text
 from composer.run_dir import RUNS, RunDir, utc_now
 from composer.runs.record import Imported, RunRecord
 
@@ -158,16 +158,28 @@ def family_of(checkpoint: Checkpoint) -> Family:
     return family
 
 
+def recipe_of(family: Family) -> Recipe:
+    """Return a recipe with the model of a family."""
+    return load_text(filled(family, "model", "", ""))
+
+
 def recipe_text(checkpoint: Checkpoint, family: Family, name: str) -> str:
-    """Return the recipe of a model as YAML."""
+    """Return the recipe of a checkpoint as YAML."""
+    kind = checkpoint.config.value("model_type", "")
+    license_ = f" ({checkpoint.license})" if checkpoint.license else ""
+    return filled(family, name, kind, license_)
+
+
+def filled(family: Family, name: str, kind: str, license_: str) -> str:
+    """Return the template of a recipe, filled in."""
     prefix = ""
     if prefixes := family.prefixes():
         listed = ", ".join(f'{side}: "{text}"' for side, text in prefixes.items())
         prefix = f"  prefix: {{{listed}}}\n"
     return RECIPE.format(
         name=name,
-        kind=checkpoint.config.value("model_type", ""),
-        license=f" ({checkpoint.license})" if checkpoint.license else "",
+        kind=kind,
+        license=license_,
         data=PAIRS if "source" in family.sides else TEXTS,
         tokenizer=TOKENIZER,
         prefix=prefix,

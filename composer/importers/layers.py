@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from composer.importers.checkpoint import Tensors
+from composer.importers.family import Theirs
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
 """Their maps of queries, keys, values and the result."""
 
 
-def norm(theirs: Tensors, name: str, path: str, width: int) -> dict[str, Tensor]:
+def norm(theirs: Theirs, name: str, path: str, width: int) -> dict[str, Tensor]:
     """Return gain and bias of a layer norm. path: With the name of the module in our block."""
     return {
         f"{path}.weight": theirs.take(f"{name}.weight", width),
@@ -19,7 +19,7 @@ def norm(theirs: Tensors, name: str, path: str, width: int) -> dict[str, Tensor]
     }
 
 
-def linear(theirs: Tensors, name: str, path: str, leaving: int, arriving: int) -> dict[str, Tensor]:
+def linear(theirs: Theirs, name: str, path: str, leaving: int, arriving: int) -> dict[str, Tensor]:
     """Return matrix and bias of a linear map."""
     return {
         f"{path}.weight": theirs.take(f"{name}.weight", leaving, arriving),
@@ -27,7 +27,7 @@ def linear(theirs: Tensors, name: str, path: str, leaving: int, arriving: int) -
     }
 
 
-def stacked(theirs: Tensors, names: list[str], path: str, width: int) -> dict[str, Tensor]:
+def stacked(theirs: Theirs, names: list[str], path: str, width: int) -> dict[str, Tensor]:
     """Return linear maps that are one of ours; where they have no bias it is 0."""
     biases = [
         theirs.take(f"{name}.bias", width) if f"{name}.bias" in theirs else torch.zeros(width)
@@ -42,7 +42,7 @@ def stacked(theirs: Tensors, names: list[str], path: str, width: int) -> dict[st
 
 
 def self_attention(
-    theirs: Tensors, name: str, path: str, width: int, parts: tuple[str, ...] = ATTENTION
+    theirs: Theirs, name: str, path: str, width: int, parts: tuple[str, ...] = ATTENTION
 ) -> dict[str, Tensor]:
     """Return the tensors of a self-attention. parts: See ATTENTION."""
     *mapped, result = (f"{name}.{part}" for part in parts)
@@ -52,7 +52,7 @@ def self_attention(
     }
 
 
-def cross_attention(theirs: Tensors, name: str, path: str, width: int) -> dict[str, Tensor]:
+def cross_attention(theirs: Theirs, name: str, path: str, width: int) -> dict[str, Tensor]:
     """Return the tensors of a cross-attention."""
     query, *memory, result = (f"{name}.{part}" for part in ATTENTION)
     return {
@@ -63,7 +63,7 @@ def cross_attention(theirs: Tensors, name: str, path: str, width: int) -> dict[s
 
 
 def feed_forward(
-    theirs: Tensors, names: tuple[str, str], path: str, width: int, hidden: int
+    theirs: Theirs, names: tuple[str, str], path: str, width: int, hidden: int
 ) -> dict[str, Tensor]:
     """Return the tensors of a feed-forward network."""
     return {

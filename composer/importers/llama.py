@@ -6,15 +6,17 @@ each, and no biases but those that the configuration names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from composer.importers.checkpoint import Checkpoint, Config, Tensors
-from composer.importers.family import Family, language_model_roles
+from composer.importers.checkpoint import Checkpoint, Config
+from composer.importers.family import Family, Theirs, language_model_roles, layers_of, part_of
 from composer.importers.vocabulary import Roles, Vocabulary
+from composer.recipe.yaml_reader import parse, to_data
 
 ROTARY_BASE = 10_000.0
 UNREAD = ("max_position_embeddings", "max_window_layers", "rope_theta", "rope_scaling")
@@ -91,6 +93,54 @@ class Llama(Family):
         config.ignore(*UNREAD)
         return model
 
+    @classmethod
+    def of_recipe(cls, model: Mapping[str, Any]) -> Llama:
+        times, (first, second) = layers_of(model["decoder"], 0)
+        attention = part_of(first, 1, "self_attention")
+        network = part_of(second, 1, "feed_forward")
+        heads, width = attention["heads"], model["width"]
+        biases = {True: "all", False: "none"}
+        return cls(
+            width=width,
+            layers=times,
+            heads=heads,
+            kv_heads=attention["kv_heads"] or heads,
+            head_width=attention["head_width"] or width // heads,
+            hidden=network["hidden"] or 4 * width,
+            eps=part_of(first, 0, "norm")["eps"],
+            bias=biases.get(attention["bias"], attention["bias"]),
+            has_feed_forward_bias=network["bias"],
+            window=attention["window"] or 0,
+            rotary=yaml_of(attention["rotary"]),
+            is_tied=model["output"]["tie"] == ["target"],
+        )
+
+    def written(self) -> Llama:
+        # transformers reads every tokenizer of a Qwen model as Qwen's own
+        return replace(self, bias="all") if self.bias == "qkv" else self
+
+    def config(self) -> dict[str, object]:
+        if self.window and (self.bias != "none" or self.has_feed_forward_bias):
+            raise ValueError("Mistral has no biases")
+        config: dict[str, object] = {
+            "model_type": "mistral" if self.window else "llama",
+            "architectures": ["MistralForCausalLM" if self.window else "LlamaForCausalLM"],
+            "hidden_size": self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_width,
+            "intermediate_size": self.hidden,
+            "rms_norm_eps": self.eps,
+            "hidden_act": "silu",
+            "rope_parameters": rotary_config(self.rotary),
+            "tie_word_embeddings": self.is_tied,
+        }
+        if self.window:
+            return config | {"sliding_window": self.window}
+        biases = {"attention_bias": self.bias != "none", "mlp_bias": self.has_feed_forward_bias}
+        return config | biases
+
     def roles(self, checkpoint: Checkpoint) -> Roles:
         return language_model_roles(checkpoint)
 
@@ -115,7 +165,7 @@ class Llama(Family):
             output="  output: {tie: [target]}\n" if self.is_tied else "",
         )
 
-    def weights(self, theirs: Tensors, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
+    def weights(self, theirs: Theirs, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
         embedding = theirs.take("model.embed_tokens.weight", rows, self.width)
         ours = {"embedding.weight": vocabulary.embedding(embedding)}
         for layer in range(self.layers):
@@ -140,7 +190,7 @@ class Llama(Family):
             theirs.take_copy("lm_head.weight", embedding)
         return ours
 
-    def attention(self, theirs: Tensors, name: str, path: str) -> dict[str, Tensor]:
+    def attention(self, theirs: Theirs, name: str, path: str) -> dict[str, Tensor]:
         """Return the tensors of an attention."""
         inner = self.heads * self.head_width
         parts = (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
@@ -162,7 +212,7 @@ class Llama(Family):
             ours[f"{path}.merge.bias"] = theirs.take(f"{name}.o_proj.bias", self.width)
         return ours
 
-    def feed_forward(self, theirs: Tensors, name: str, path: str) -> dict[str, Tensor]:
+    def feed_forward(self, theirs: Theirs, name: str, path: str) -> dict[str, Tensor]:
         """Return the tensors of a feed-forward network."""
         gate = theirs.take(f"{name}.gate_proj.weight", self.hidden, self.width)
         up = theirs.take(f"{name}.up_proj.weight", self.hidden, self.width)
@@ -234,3 +284,30 @@ ROTARY_KEYS: dict[str, dict[str, str]] = {
     },
 }
 """Our names of the numbers of a scaling, by its kind and theirs."""
+
+
+def yaml_of(rotary: Mapping[str, Any] | None) -> str:
+    """Return the settings of `rotary` as `rotary_settings` writes them."""
+    if rotary is None:
+        return ""
+    settings = [] if rotary["base"] == ROTARY_BASE else [f"base: {rotary['base']:.17g}"]
+    if rotary["share"] != 1.0:
+        raise ValueError("a share of the features is turned")
+    for kind, values in (rotary["scaling"] or {}).items():
+        if values is not None:
+            listed = ", ".join(f"{name}: {value}" for name, value in values.items() if value)
+            settings.append(f"scaling: {{{kind}: {{{listed}}}}}")
+    return f"{{{', '.join(settings)}}}" if settings else ""
+
+
+def rotary_config(rotary: str) -> dict[str, object]:
+    """Return `rope_parameters` of the settings of `rotary`, as YAML."""
+    settings = to_data(parse(rotary or "{}", "rotary"))
+    config: dict[str, object] = {"rope_theta": settings.get("base", ROTARY_BASE)}
+    scaling = settings.get("scaling")
+    if scaling is None:
+        return {**config, "rope_type": "default"}
+    ((kind, values),) = scaling.items()
+    names = {ours: theirs for theirs, ours in ROTARY_KEYS[kind].items()} | {"factor": "factor"}
+    numbers = {names[name]: value for name, value in values.items() if name in names}
+    return {**config, "rope_type": kind, **numbers}

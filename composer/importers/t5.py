@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from composer.importers.checkpoint import Checkpoint, Config, Tensors
-from composer.importers.family import Family, sequence_roles
+from composer.importers.checkpoint import Checkpoint, Config
+from composer.importers.family import Family, Theirs, layers_of, part_of, sequence_roles
 from composer.importers.vocabulary import Roles, Vocabulary
 
 TRAINING_ALONE = (
@@ -88,6 +89,42 @@ class T5(Family):
             is_tied=config.value("tie_word_embeddings", True),
         )
 
+    @classmethod
+    def of_recipe(cls, model: Mapping[str, Any]) -> T5:
+        encoder_layers, (first, second) = layers_of(model["encoder"], 0)
+        decoder_layers, _ = layers_of(model["decoder"], 0)
+        attention = part_of(first, 1, "self_attention")
+        network, width = part_of(second, 1, "feed_forward"), model["width"]
+        return cls(
+            width=width,
+            encoder_layers=encoder_layers,
+            decoder_layers=decoder_layers,
+            heads=attention["heads"],
+            hidden=network["hidden"] or 4 * width,
+            eps=part_of(first, 0, "norm")["eps"],
+            activation=network["activation"],
+            max_distance=attention["max_distance"] or 128,
+            is_tied=bool(model["output"]["tie"]),
+        )
+
+    def config(self) -> dict[str, object]:
+        theirs = {ours: name for name, ours in NETWORKS.items()}
+        return {
+            "model_type": "t5",
+            "architectures": ["T5ForConditionalGeneration"],
+            "is_encoder_decoder": True,
+            "d_model": self.width,
+            "d_kv": self.width // self.heads,
+            "d_ff": self.hidden,
+            "num_layers": self.encoder_layers,
+            "num_decoder_layers": self.decoder_layers,
+            "num_heads": self.heads,
+            "layer_norm_epsilon": self.eps,
+            "feed_forward_proj": theirs[self.activation],
+            "relative_attention_max_distance": self.max_distance,
+            "tie_word_embeddings": self.is_tied,
+        }
+
     def roles(self, checkpoint: Checkpoint) -> Roles:
         return sequence_roles(checkpoint)
 
@@ -106,7 +143,7 @@ class T5(Family):
             output="  output: {tie: [source, target]}\n" if self.is_tied else "",
         )
 
-    def weights(self, theirs: Tensors, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
+    def weights(self, theirs: Theirs, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
         shared = theirs.take("shared.weight", rows, self.width)
         for copy in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
             if copy in theirs:
@@ -121,14 +158,15 @@ class T5(Family):
             if "lm_head.weight" in theirs:
                 theirs.take_copy("lm_head.weight", shared)
             # what is tied has the scale of an embedding, and logits are divided
-            ours["decoder.blocks.1.normalise.weight"] *= self.width**-0.5
+            last = "decoder.blocks.1.normalise.weight"
+            ours[last] = ours[last] * self.width**-0.5
         else:
             ours["embedding.weight"] = ours["encoders.source.embedding.weight"].clone()
             output = theirs.take("lm_head.weight", rows, self.width)
             ours["output.weight"] = vocabulary.embedding(output)
         return ours
 
-    def _stack(self, theirs: Tensors, name: str, path: str, layers: int) -> dict[str, Tensor]:
+    def _stack(self, theirs: Theirs, name: str, path: str, layers: int) -> dict[str, Tensor]:
         """Return the tensors of the encoder or the decoder."""
         width, is_decoder = self.width, path == "decoder"
         bias = theirs.take(
@@ -167,7 +205,7 @@ class T5(Family):
             ours |= self._network(theirs, network, f"{blocks}.{number}.stack.blocks.1")
         return ours
 
-    def _maps(self, theirs: Tensors, name: str) -> list[Tensor]:
+    def _maps(self, theirs: Theirs, name: str) -> list[Tensor]:
         """Return an attention's maps of queries, keys, values and the result.
 
         Theirs has no factor 1/sqrt(d).
@@ -177,7 +215,7 @@ class T5(Family):
         )
         return [query * (self.width / self.heads) ** 0.5, *others]
 
-    def _network(self, theirs: Tensors, name: str, path: str) -> dict[str, Tensor]:
+    def _network(self, theirs: Theirs, name: str, path: str) -> dict[str, Tensor]:
         """Return the tensors of a feed-forward network."""
         parts = ("wi",) if self.activation == "relu" else ("wi_0", "wi_1")
         expand = [theirs.take(f"{name}.{part}.weight", self.hidden, self.width) for part in parts]

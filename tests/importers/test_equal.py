@@ -10,9 +10,16 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 import composer
+from composer.exporters.hugging_face import export_hugging_face
 from composer.importers.checkpoint import Checkpoint, Tensors
 from composer.importers.import_run import family_of, import_run
 from composer.importers.vocabulary import NOWHERE, Vocabulary, read_vocabulary
@@ -84,6 +91,28 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     tokenizer = save(model, folder / "theirs")
     run = composer.open_run(import_run(folder / "theirs", folder / "ours"))
     return Pair(PUBLISHED[name], model, tokenizer, folder / "theirs", run)
+
+
+def test_the_way_out_is_the_way_in(pair: Pair, tmp_path: Path) -> None:
+    folder = export_hugging_face(pair.run, tmp_path / "again")
+    auto = AutoModelForSeq2SeqLM if pair.published.has_encoder else AutoModelForCausalLM
+    model = auto.from_pretrained(folder).eval()
+    lines = (LINES, LINES[::-1]) if pair.published.has_encoder else (LINES,)
+    batch = pair.run.batch(*lines)
+    target = batch["target_in"]
+    inputs = {"input_ids": target, "attention_mask": (target != PAD).long()}
+    if pair.published.has_encoder:
+        source = batch["sources"]["source"]
+        mask = (source != PAD).long()
+        inputs = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": target}
+    with torch.no_grad():
+        ours, theirs = pair.run.model(batch["sources"], target), model(**inputs).logits
+    real = target != PAD
+    assert difference(ours[real][:, pair.possible], theirs[real][:, pair.possible]) < TOLERANCE
+    read = AutoTokenizer.from_pretrained(folder)(lines[0])["input_ids"]
+    side = batch["sources"]["source"] if pair.published.has_encoder else target
+    assert read == [[index for index in row if index != PAD] for row in side.tolist()]
+    assert {file.suffix for file in folder.iterdir()} == {".json", ".safetensors"}
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
