@@ -163,8 +163,9 @@ def is_current(recipe: Recipe, entry: Record) -> bool:
 
 def merge(old: Record | None, new: Record) -> Record:
     """Return new results and the old ones of the same recipe; the latest run of each command."""
-    is_same = old is not None and old["fingerprints"] == new["fingerprints"]
-    runs = [*old["runs"], *new["runs"]] if is_same else new["runs"]
+    runs = new["runs"]
+    if old is not None and old["fingerprints"] == new["fingerprints"]:
+        runs = [*old["runs"], *runs]
     latest = {run["command"]: run for run in sorted(runs, key=lambda run: run["ended"])}
     return {**new, "runs": [latest[command] for command in sorted(latest)]}
 

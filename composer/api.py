@@ -23,7 +23,7 @@ from composer.suggest import did_you_mean
 
 RECIPES = "a recipe's file, a composer.Recipe, or one of composer.recipe.sections"
 
-ExportFormat = Literal["ctranslate2", "onnx", "web"]
+ExportFormat = Literal["ctranslate2", "hf", "onnx", "web"]
 
 if TYPE_CHECKING:
     from composer.comparison.diff import Difference
@@ -379,12 +379,13 @@ def export(
 ) -> Path:
     """Export a run for machines without this project; return the new folder.
 
-    to: `onnx`, programs of any stack with a runner, `web`, the same with a page for browsers, or
-    `ctranslate2`, of a Transformer. int8: Give the weights of programs 8 bits. runtime: For `web`,
-    the folder of its packages of npm. Raises RecipeError for a block that has no program, and
-    RunError where the format has no such model, or the folder cannot be written.
+    to: `onnx`, programs of any stack with a runner, `web`, the same with a page for browsers, `hf`,
+    of a model of transformers, or `ctranslate2`, of a Transformer. int8: Give the weights of
+    programs 8 bits. runtime: For `web`, the folder of its packages of npm. Raises RecipeError for a
+    block that has no program, and RunError where the format has no such model, or the folder cannot
+    be written.
     """
-    if int8 and to == "ctranslate2":
+    if int8 and to not in ("onnx", "web"):
         fix = "write it with `--onnx DIR` or `--web DIR`; CTranslate2 quantises while it loads"
         raise RunError.of(f"`--int8` is not for `--{to}`", fix)
     if runtime is not None and to != "web":
@@ -398,6 +399,10 @@ def export(
         from composer.exporters.web_export import export_web
 
         return export_web(opened, path, runtime, int8)
+    if to == "hf":
+        from composer.exporters.hugging_face import export_hugging_face
+
+        return export_hugging_face(opened, path)
     from composer.exporters.ctranslate2 import export_ctranslate2
 
     return export_ctranslate2(opened, path)

@@ -384,6 +384,7 @@ def report(
 @command(
     "seqcomposer export runs/mine --onnx mine-onnx       # then: python mine-onnx/run.py < F",
     "seqcomposer export runs/mine --web mine-page       # then: python -m http.server -d DIR",
+    "seqcomposer export runs/mine --hf mine-hf          # for AutoModel of transformers",
     "seqcomposer export runs/mine --ctranslate2 mine-ct2",
 )
 def export(
@@ -394,11 +395,14 @@ def export(
     web: Annotated[
         Path | None, option("--web DIR", "New folder for a page that runs the model.")
     ] = None,
+    hf: Annotated[
+        Path | None, option("--hf DIR", "New folder that AutoModel of transformers reads.")
+    ] = None,
     ctranslate2: Annotated[
         Path | None, option("--ctranslate2 DIR", "New folder for a CTranslate2 model.")
     ] = None,
     int8: Annotated[
-        bool, option("--int8", "With --onnx or --web: weights of 8 bits, a quarter of the size.")
+        bool, option("--int8", "With --onnx or --web: weights of 8 bits, a third of the size.")
     ] = False,
     runtime: Annotated[
         Path | None, option("--runtime DIR", "With --web: the folder of its packages of npm.")
@@ -408,16 +412,18 @@ def export(
 
     --onnx exports any stack: encoder, start and step of the decoder with its states, and run.py,
     which translates with onnxruntime alone. --web adds a page for any web server, on which the
-    model runs in the reader's browser. CTranslate2 runs standard Transformers.
+    model runs in the reader's browser. --hf writes models of the kinds that `import` reads, without
+    code. CTranslate2 runs standard Transformers.
     """
     formats: list[tuple[api.ExportFormat, Path | None]] = [
         ("onnx", onnx),
         ("web", web),
+        ("hf", hf),
         ("ctranslate2", ctranslate2),
     ]
     chosen = [(form, folder) for form, folder in formats if folder is not None]
     if len(chosen) != 1:
-        fix = "write `--onnx DIR`, `--web DIR` or `--ctranslate2 DIR`"
+        fix = "write `--onnx DIR`, `--web DIR`, `--hf DIR` or `--ctranslate2 DIR`"
         raise RunError.of("an export has one format", fix)
     ((form, folder),) = chosen
     options.echo(f"wrote {api.export(run, folder, form, int8, runtime)}")

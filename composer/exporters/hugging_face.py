@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -46,17 +47,23 @@ def export_hugging_face(run: str | Path | Run, folder: str | Path) -> Path:
     target = Path(folder)
     require_absent(target)
     tokenizer = tokenizer_of(opened)
-    family = family_holding(opened).written()
+    family = family_holding(opened).as_exported()
     rows = opened.model.vocabulary
     ours = {name: tensor.cpu() for name, tensor in unique_tensors(opened.model).items()}
     theirs = follow_back(family, ours, rows, opened)
     impossible = [at for at, bias in enumerate(ours["output.bias"].tolist()) if bias <= NEVER / 2]
     ids = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+    generation: dict[str, object] = {"suppress_tokens": impossible or None}
     if opened.recipe.sources:
         ids["decoder_start_token_id"] = BOS
+    if begun := opened.tokenizers.beginning("target"):
+        if len(begun) > 1 or not opened.recipe.sources:
+            message = f"answers begin with {len(begun)} tokens, and theirs are made to with one"
+            raise RunError.of(message, OTHER_WAY, str(opened.run_dir.path))
+        generation["forced_bos_token_id"] = begun[0]
     with atomic_directory(target) as draft:
         write_json(draft / CONFIG, family.config() | ids | {"vocab_size": rows})
-        write_json(draft / GENERATION, {**ids, "suppress_tokens": impossible or None})
+        write_json(draft / GENERATION, ids | generation)
         save_file(theirs, draft / WEIGHTS, {"format": "pt"})
         write_json(draft / TOKENIZER, tokenizer)
         write_json(draft / "tokenizer_config.json", tokenizer_config(opened))
@@ -175,31 +182,45 @@ def follow_back(
     return theirs
 
 
-def tokenizer_of(run: Run) -> dict[str, object]:
+def tokenizer_of(run: Run) -> dict[str, Any]:
     """Return the tokenizer of a run as a tokenizer.json of the library. Raises RunError."""
     kind, tokenizers = run.tokenizers.kind, run.tokenizers
     part = tokenizers.parts[0]
-    is_readable = isinstance(kind, Bpe | Byte | Char | Unigram | File)
-    if not is_readable or type(part) is SentencePiece or len(tokenizers.parts) > 1:
+    is_library = not any(isinstance(own, SentencePiece) for own in tokenizers.parts)
+    is_readable = is_library and isinstance(kind, Bpe | Byte | Char | Unigram | File)
+    if not is_readable or len(tokenizers.parts) > 1:
         message = "transformers reads no tokenizer of this kind"
         raise RunError.of(message, OTHER_WAY, str(run.run_dir.path))
     if tokenizers.lowercase:
         message = "`data.lowercase` is not part of a tokenizer.json"
         raise RunError.of(message, OTHER_WAY, str(run.run_dir.path))
-    content: dict[str, object] = json.loads(part.to_str())
+    content: dict[str, Any] = json.loads(part.to_str())
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     special = []
     for index in range(NUM_SPECIAL):
         token = part.id_to_token(index)
         special.append({"id": index, "content": token, **plain, "special": True})
     others = content.get("added_tokens") or []
-    assert isinstance(others, list)
     content["added_tokens"] = special + [entry for entry in others if entry["id"] >= NUM_SPECIAL]
-    first = [] if run.recipe.sources else [{"SpecialToken": {"id": "bos", "type_id": 0}}]
-    last = [{"SpecialToken": {"id": "eos", "type_id": 0}}] if run.recipe.sources else []
+    content["post_processor"] = template(run)
+    return content
+
+
+def template(run: Run) -> dict[str, object]:
+    """Return the step that puts special tokens around a source, or before a text."""
+    part = run.tokenizers.parts[0]
+    if run.recipe.sources:
+        (side,) = run.recipe.sources
+        before, after = run.tokenizers.beginning(side), [EOS]
+    else:
+        before, after = [BOS], []
+    names = {f"special {index}": index for index in (*before, *after)}
+    first, last = (
+        [{"SpecialToken": {"id": f"special {index}", "type_id": 0}} for index in own]
+        for own in (before, after)
+    )
     one = [*first, {"Sequence": {"id": "A", "type_id": 0}}, *last]
-    names = {"bos": BOS, "eos": EOS}
-    content["post_processor"] = {
+    return {
         "type": "TemplateProcessing",
         "single": one,
         "pair": [*one, {"Sequence": {"id": "B", "type_id": 0}}],
@@ -208,7 +229,6 @@ def tokenizer_of(run: Run) -> dict[str, object]:
             for name, index in names.items()
         },
     }
-    return content
 
 
 def tokenizer_config(run: Run) -> dict[str, object]:

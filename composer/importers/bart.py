@@ -179,7 +179,7 @@ class Bart(Family):
         )
 
     def prefixes(self) -> Mapping[str, str]:
-        return {}
+        return {} if self.is_marian else {"source": "<s>", "target": "<s>"}
 
     def weights(self, theirs: Theirs, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
         shared = theirs.take("model.shared.weight", rows, self.width)

@@ -133,8 +133,8 @@ class Config:
         """Return a whole number above 0."""
         value = self.value(key, default)
         if not 0 < value < 1 << 31:
-            found = "missing" if key not in self else f"{value}, and no count"
-            self.refuse(key, f"this is {found}")
+            state = "missing" if key not in self else f"{value}, and no count"
+            self.refuse(key, f"this is {state}")
         return value
 
     def choice(self, key: str, table: Mapping[str, str], default: str) -> str:

@@ -80,7 +80,7 @@ class Family(ABC):
         Raises KeyError, IndexError, TypeError or ValueError where it is of another form.
         """
 
-    def written(self) -> Self:
+    def as_exported(self) -> Self:
         """Return the model that is written for this one; what it has beside is 0."""
         return self
 

@@ -115,7 +115,7 @@ class Llama(Family):
             is_tied=model["output"]["tie"] == ["target"],
         )
 
-    def written(self) -> Llama:
+    def as_exported(self) -> Llama:
         # transformers reads every tokenizer of a Qwen model as Qwen's own
         return replace(self, bias="all") if self.bias == "qkv" else self
 

@@ -69,7 +69,9 @@ class Vocabulary:
         """
         settings = {File.word: {"path": TOKENIZER}}
         of_side = dict.fromkeys(sides, 0)
-        return Tokenizers(File(path=TOKENIZER), settings, False, of_side, (self.tokenizer,))
+        return Tokenizers(
+            File(path=TOKENIZER), settings, False, of_side, (self.tokenizer,), prefixes
+        )
 
 
 @dataclass(frozen=True)
