@@ -75,6 +75,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "adamw_learning_rate": (1e-3, None),
     "muon.scale": ("match_rms_adamw", "original"),
     "eps2": (1e-3, 1e-2),
+    "schedule_free.beta1": (0.5, 0.9),
     "clip_threshold": (1.0, 2.0),
     "beta2_decay": (0.5, 0.8),
     "warmup_steps": (1, 2),
