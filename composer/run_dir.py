@@ -282,7 +282,7 @@ def invalid_checkpoint(path: Path, reason: str) -> RunError:
 
 
 def checkpoint_weights(path: Path) -> dict[str, Tensor]:
-    """Return the model's weights in a checkpoint by name; with `training.ema` their average."""
+    """Return the model's weights in a checkpoint by name; their average, where one is kept."""
     content = read_checkpoint(path)
     state, callbacks = content.get("state_dict"), content.get("callbacks")
     if not isinstance(state, dict):

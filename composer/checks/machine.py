@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import NamedTuple
 
 import torch
 
@@ -12,7 +11,7 @@ from blocks.core.fixes import Fix, Remove, Set, write
 from composer.checks.problem import Problem, Problems, warning
 from composer.formatting import count_noun
 from composer.metrics.bleu import TOKENIZER_PACKAGES, is_downloaded
-from composer.model.footprint import checkpoint_bytes, training_device, weight_bytes
+from composer.model.footprint import Sizes, checkpoint_bytes, training_device, weight_bytes
 from composer.model.machine import (
     PROGRAMS,
     available_memory,
@@ -27,13 +26,6 @@ from composer.recipe.training_sections import Trainer
 BLEU_TOKENIZER = ("evaluation", "bleu_tokenizer")
 FEW_PROCESSES, PROCESSES_OF_CPU = 16, 4
 """Processes of a training that any machine runs, and how many for each of its CPUs."""
-
-
-class Sizes(NamedTuple):
-    """How many parameters a model has, and how many of them are not trained."""
-
-    parameters: int
-    frozen: int
 
 
 def speed(recipe: Recipe) -> Problems:
@@ -98,6 +90,15 @@ def engine(recipe: Recipe) -> Problems:
         yield Problem("package", path, f"`onnxruntime` needs the package `{missing[0]}`", fix)
 
 
+def optimizer(recipe: Recipe) -> Problems:
+    """The optimizer has its package."""
+    chosen = recipe.training.optimizer
+    if missing := missing_packages(chosen.packages):
+        fix = Fix(f"run `pip install {missing[0]}`, or write another optimizer")
+        message = f"`{chosen.word}` needs the package `{missing[0]}`"
+        yield Problem("package", chosen.at, message, fix)
+
+
 def bleu_package(recipe: Recipe) -> Problems:
     """The tokenizer of BLEU has its package."""
     word = recipe.evaluation.bleu_tokenizer
@@ -119,7 +120,7 @@ def quota(recipe: Recipe, sizes: Sizes) -> Problems:
     """The checkpoints that a training needs at once fit into their quota."""
     gib, average = recipe.training.checkpoints_gib, recipe.training.average_checkpoints
     count = max(2, average + 1) + 1  # the best and the last ones, while another is written
-    size = checkpoint_bytes(recipe, *sizes) / 2**30
+    size = checkpoint_bytes(recipe, sizes) / 2**30
     if gib is None or count * size <= gib:
         return
     message = (
@@ -136,7 +137,7 @@ def quota(recipe: Recipe, sizes: Sizes) -> Problems:
 
 def memory(recipe: Recipe, sizes: Sizes) -> Problems:
     """The parameters, and what training computes of each, fit into memory."""
-    needed = weight_bytes(recipe, *sizes)
+    needed = weight_bytes(recipe, sizes)
     on_gpu = training_device(recipe) == "cuda"
     available = torch.cuda.get_device_properties(0).total_memory if on_gpu else available_memory()
     if (
@@ -154,7 +155,13 @@ def memory(recipe: Recipe, sizes: Sizes) -> Problems:
     yield Problem("memory", ("model", "width"), message, hint)
 
 
-RULES: Sequence[Callable[[Recipe], Problems]] = (processes, int8, engine, bleu_package)
+RULES: Sequence[Callable[[Recipe], Problems]] = (
+    processes,
+    int8,
+    engine,
+    optimizer,
+    bleu_package,
+)
 """What this machine does not train; `quota` and `memory` also need the sizes of the model."""
 WARNINGS: Sequence[Callable[[Recipe], Problems]] = (speed, bleu_download)
 """What it does slowly, or not without a network."""

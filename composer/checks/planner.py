@@ -30,10 +30,11 @@ from composer.model.costs import (
 )
 from composer.model.ctc import ctc_frames, ctc_of
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.footprint import Sizes
 from composer.model.meta_device import MetaCache, without_compiler
 from composer.model.parameter_paths import count_frozen
 from composer.model.recording_builder import RecordingBuilder
-from composer.model.trained_parameters import count_decaying
+from composer.model.trained_parameters import count_decaying, count_states
 from composer.model.weights import count_parameters, parameter_ids
 from composer.recipe.recipe import Recipe, source_path
 
@@ -76,6 +77,7 @@ class Plan:
     trained may learn fewer. `max_target_ratios` is how many times as long as its source an answer
     may be, by the encoders' keys; 0: any length. `warnings` are those of the recipe's text and of
     its model; `frozen` of its parameters are not trained, and weight decay falls on `decaying`.
+    The optimizer remembers `states` numbers of them.
     `draws_random_numbers` says whether a training step does: dropout, noise, scheduled sampling.
     Each process draws its own, so that their number changes the result.
     """
@@ -91,8 +93,14 @@ class Plan:
     max_target_ratios: Mapping[str, float] = field(default_factory=dict)
     frozen: int = 0
     decaying: int = 0
+    states: int = 0
     ctc_frames: tuple[str, Stream] | None = None
     draws_random_numbers: bool = False
+
+    @property
+    def sizes(self) -> Sizes:
+        """What its weights take memory for."""
+        return Sizes(self.parameters, self.frozen, self.states)
 
     @property
     def example(self) -> str:
@@ -105,8 +113,9 @@ class Plan:
     def as_json(self) -> dict[str, object]:
         """Return the plan as plain data: `blocks`, and totals such as `parameters`."""
         data = asdict(self)
-        for inner in ("warnings", "max_target_ratios", "ctc_frames", "draws_random_numbers"):
-            del data[inner]
+        inner = ("warnings", "max_target_ratios", "ctc_frames", "draws_random_numbers", "states")
+        for key in inner:
+            del data[key]
         return {"blocks": data.pop("rows"), **data}
 
 
@@ -142,6 +151,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         max_target_ratios={key: encoder.max_target_ratio for key, encoder in encoders},
         frozen=count_frozen(recipe, model),
         decaying=count_decaying(recipe, model),
+        states=count_states(recipe, model),
         ctc_frames=ctc_frames(model),
         draws_random_numbers=draws or bool(recipe.training.scheduled_sampling),
     )

@@ -1,4 +1,4 @@
-"""Rules of `trainer`: devices exist, and accelerator and strategy train in the precision."""
+"""Rules of `trainer`: devices exist; accelerator and strategy suit precision and optimizer."""
 
 from __future__ import annotations
 
@@ -45,4 +45,13 @@ def precision(recipe: Recipe) -> Problems:
         )
 
 
-RULES: Sequence[Callable[[Recipe], Problems]] = (devices, precision)
+def sharding(recipe: Recipe) -> Problems:
+    """The optimizer works where each process has a part of the model."""
+    optimizer = recipe.training.optimizer
+    if recipe.trainer.strategy == "fsdp" and not optimizer.shards:
+        message = f"`{optimizer.word}` does not train a model of which each process has a part"
+        fix = Fix("write `ddp`, or another optimizer", Set(STRATEGY, "ddp"))
+        yield Problem("conflict", STRATEGY, message, fix)
+
+
+RULES: Sequence[Callable[[Recipe], Problems]] = (devices, precision, sharding)

@@ -1,11 +1,11 @@
-"""Rules of `training`: curriculum, averages of weights, and the metric of early stopping."""
+"""Rules of `training`: curriculum, averages of weights, schedule, metric of early stopping."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from blocks.core.fixes import Fix, Set, remove
+from blocks.core.fixes import Fix, Set, remove, write
 from composer.checks.problem import Problem, Problems
 from composer.metrics.choice import SUITABLE
 from composer.metrics.table import (
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 METRIC_PATH = ("training", "early_stopping", "metric")
+SCHEDULE = ("training", "schedule")
 
 
 def curriculum(recipe: Recipe) -> Problems:
@@ -44,6 +45,7 @@ def averages(recipe: Recipe) -> Problems:
     """Weights are averaged in one way."""
     training = recipe.training
     used = {
+        training.optimizer.word: training.optimizer.averages,
         "ema": training.ema,
         "asgd": training.asgd,
         "average_checkpoints": training.average_checkpoints > 1,
@@ -52,6 +54,22 @@ def averages(recipe: Recipe) -> Problems:
     for key in others:
         path, message = ("training", key), f"`{first}` averages the weights already"
         yield Problem("conflict", path, message, remove(path, f", or `{first}`"))
+
+
+def schedule_free(recipe: Recipe) -> Problems:
+    """An optimizer that averages its weights has no decaying schedule, and weights of 32 bits."""
+    training = recipe.training
+    optimizer, schedule = training.optimizer, training.schedule
+    if not optimizer.takes_schedule and schedule.word != "constant":
+        message = f"`{optimizer.word}` averages its weights in place of a decaying learning rate"
+        fix = Fix(
+            "write `schedule: constant`, which may have `warmup_steps`", Set(SCHEDULE, "constant")
+        )
+        yield Problem("conflict", SCHEDULE, message, fix)
+    if optimizer.averages and training.precision == "bf16-true":
+        message = f"the average of `{optimizer.word}` moves by less than 16 bits can tell apart"
+        path = ("training", "precision")
+        yield Problem("conflict", path, message, write(path, "bf16-mixed", ", or `32`"))
 
 
 def early_stopping(recipe: Recipe) -> Problems:
@@ -101,4 +119,9 @@ def _loss_or(other: str) -> Fix:
     return Fix(f"write `val/loss`, or {other}", Set(METRIC_PATH, "val/loss"))
 
 
-RULES: Sequence[Callable[[Recipe], Problems]] = (curriculum, averages, early_stopping)
+RULES: Sequence[Callable[[Recipe], Problems]] = (
+    curriculum,
+    averages,
+    schedule_free,
+    early_stopping,
+)

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.parameter_paths import count_frozen
+from composer.model.trained_parameters import count_states
+from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 
 NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 """Bytes of a parameter, by precision; 4 in the others."""
 
 
-def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of parameters, their average and the optimizer's state, but frozen ones."""
-    size = NUMBER_BYTES.get(str(recipe.training.precision), 4)
-    average = max(4, size) if recipe.training.ema or recipe.training.asgd else 0
-    return (
-        parameters * (size + average)
-        + (parameters - frozen) * size * recipe.training.optimizer.states
-    )
+class Sizes(NamedTuple):
+    """How many parameters a model has, how many of them are not trained, and how many numbers the
+    optimizer remembers of the others.
+    """
+
+    parameters: int
+    frozen: int
+    states: int
 
 
-def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
+def sizes_of(recipe: Recipe, model: EncoderDecoder) -> Sizes:
+    """Return the sizes of a recipe's model."""
+    return Sizes(count_parameters(model), count_frozen(recipe, model), count_states(recipe, model))
+
+
+def checkpoint_bytes(recipe: Recipe, sizes: Sizes) -> int:
+    """Return the bytes of parameters, their average and the optimizer's state."""
+    size, training = NUMBER_BYTES.get(str(recipe.training.precision), 4), recipe.training
+    has_average = training.ema or training.asgd or training.optimizer.averages
+    average = max(4, size) if has_average else 0
+    return sizes.parameters * (size + average) + sizes.states * size
+
+
+def weight_bytes(recipe: Recipe, sizes: Sizes) -> int:
     """Return the bytes of so many parameters in training, with gradients and optimizer state."""
-    gradients = (parameters - frozen) * NUMBER_BYTES.get(str(recipe.training.precision), 4)
-    return gradients + checkpoint_bytes(recipe, parameters, frozen)
+    size = NUMBER_BYTES.get(str(recipe.training.precision), 4)
+    return (sizes.parameters - sizes.frozen) * size + checkpoint_bytes(recipe, sizes)
 
 
 def training_device(recipe: Recipe) -> str:

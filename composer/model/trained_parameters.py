@@ -10,7 +10,7 @@ from torch.nn import Parameter
 
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.parameter_paths import learning_rate_factors, own_weight_decays
-from composer.model.weights import decaying_parameters
+from composer.model.weights import decaying_parameters, hidden_matrices
 from composer.recipe.recipe import Recipe
 
 
@@ -18,13 +18,14 @@ class TrainedParameters(NamedTuple):
     """The parameters of an optimizer.
 
     The others are by `id`: those that decay (None: all of them), factors of the learning rate,
-    and weight decays in place of the optimizer's.
+    weight decays in place of the optimizer's, and hidden matrices (see `hidden_matrices`).
     """
 
     parameters: Sequence[Parameter]
     matrices: Set[int] | None = None
     factors: Mapping[int, float] = MappingProxyType({})
     decays: Mapping[int, float] = MappingProxyType({})
+    hidden: Set[int] = frozenset()
 
     def groups(self, weight_decay: float, decay: str) -> list[dict[str, object]]:
         """Return PyTorch's parameter groups, one per factor and weight decay, factor 1 first."""
@@ -44,6 +45,12 @@ class TrainedParameters(NamedTuple):
         falls = decay == "all" or self.matrices is None or id(parameter) in self.matrices
         return self.decays.get(id(parameter), weight_decay if falls else 0.0)
 
+    def split(self) -> tuple[TrainedParameters, TrainedParameters]:
+        """Return the hidden matrices, and all others."""
+        hidden = [parameter for parameter in self.parameters if id(parameter) in self.hidden]
+        others = [parameter for parameter in self.parameters if id(parameter) not in self.hidden]
+        return self._replace(parameters=hidden), self._replace(parameters=others)
+
     def is_on_cpu(self) -> bool:
         return all(parameter.device.type == "cpu" for parameter in self.parameters)
 
@@ -57,6 +64,7 @@ def trained_parameters(recipe: Recipe, model: EncoderDecoder) -> TrainedParamete
         decaying_parameters(model),
         {id(by_name[name]): factor for name, factor in factors.items()},
         {id(by_name[name]): decay for name, decay in decays.items()},
+        hidden_matrices(model),
     )
 
 
@@ -67,3 +75,20 @@ def count_decaying(recipe: Recipe, model: EncoderDecoder) -> int:
         if group["weight_decay"]:
             count += sum(parameter.numel() for parameter in group["params"])
     return count
+
+
+def count_states(recipe: Recipe, model: EncoderDecoder) -> int:
+    """Return how many numbers the optimizer remembers, of frozen parameters none."""
+    trained = trained_parameters(recipe, model)
+    moving = [one for one in trained.parameters if trained.factors.get(id(one), 1.0) > 0]
+    return recipe.training.optimizer.count_states(trained._replace(parameters=moving))
+
+
+def optimizer_parts(recipe: Recipe, model: EncoderDecoder) -> dict[str, tuple[str, ...]]:
+    """Return the names of the parameters of each optimizer in the recipe's; {} if it is one."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    parts = recipe.training.optimizer.divide(trained_parameters(recipe, model))
+    return {
+        word: tuple(names[id(parameter)] for parameter in members)
+        for word, members in parts.items()
+    }

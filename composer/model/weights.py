@@ -223,6 +223,25 @@ def decaying_parameters(model: EncoderDecoder) -> set[int]:
     return decaying
 
 
+def hidden_matrices(model: EncoderDecoder) -> set[int]:
+    """Return the ids of the matrices between the embeddings and the output: those of the blocks.
+
+    They have two dimensions, of more than one row and column: no convolution kernel, no matrices
+    of several heads in one tensor, no table of vectors, and nothing that an embedding or the output
+    has, too.
+    """
+    embeddings = [model.embedding, *(encoder.embedding for encoder in model.readers().values())]
+    ends: set[int] = parameter_ids(model.output)
+    for embedding in embeddings:
+        if embedding is not None:
+            ends |= parameter_ids(embedding)
+    hidden: set[int] = set()
+    for parameter, layout in matrices_with_layouts(model):
+        if layout == USUAL_LAYOUT and parameter.ndim == 2 and min(parameter.shape) > 1:
+            hidden.add(id(parameter))
+    return hidden - ends
+
+
 MOST_BUILT_BLOCKS = 10_000
 """Blocks that are built for one model, those included that only show how wide something is."""
 MOST_PARAMETERS = 100_000

@@ -7,7 +7,7 @@ here imports torch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -48,6 +48,13 @@ class Choice(Section, ABC):
 class TrainedParameters(Protocol):
     """The parameters that an optimizer trains."""
 
+    @property
+    def parameters(self) -> Sequence[Tensor]:
+        """All of them."""
+
+    def split(self) -> tuple[TrainedParameters, TrainedParameters]:
+        """Return the hidden matrices, which are no embedding and no output, and all others."""
+
     def groups(self, weight_decay: float, decay: str) -> list[dict[str, Any]]:
         """Return PyTorch's parameter groups. decay: what weight decay falls on."""
 
@@ -56,8 +63,17 @@ class TrainedParameters(Protocol):
 
 
 class Optimizer(Choice):
-    """How weights follow their gradients."""
+    """How weights follow their gradients.
 
+    averages: it averages the weights of its steps; what is validated and decoded with is the
+    average. takes_schedule: it works with schedules other than `constant`. shards: it trains a
+    model of which each process has a part. packages: what must be installed for it.
+    """
+
+    averages: ClassVar[bool] = False
+    takes_schedule: ClassVar[bool] = True
+    shards: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ()
     if TYPE_CHECKING:  # each declares them where its short form and its page want them
         learning_rate: float
         weight_decay: float
@@ -72,6 +88,14 @@ class Optimizer(Choice):
         """How many numbers it remembers of each parameter."""
         return 2
 
+    def count_states(self, trained: TrainedParameters) -> int:
+        """Return how many numbers it remembers of all these parameters."""
+        return self.states * count_numbers(trained.parameters)
+
+    def divide(self, trained: TrainedParameters) -> Mapping[str, Sequence[Tensor]]:
+        """Return the parameters of each optimizer in it by its name; {} if it is only one."""
+        return {}
+
     def groups(self, trained: TrainedParameters) -> list[dict[str, Any]]:
         """Return PyTorch's groups of these parameters, each with its weight decay."""
         return trained.groups(self.weight_decay, self.falls_on)
@@ -79,6 +103,11 @@ class Optimizer(Choice):
     @abstractmethod
     def build(self, trained: TrainedParameters) -> optim.Optimizer:
         """Return PyTorch's optimizer of these parameters."""
+
+
+def count_numbers(tensors: Iterable[Tensor]) -> int:
+    """Return how many numbers there are in tensors."""
+    return sum(tensor.numel() for tensor in tensors)
 
 
 class Progress(NamedTuple):

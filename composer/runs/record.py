@@ -217,7 +217,11 @@ class LengthRow(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """All of run.json."""
+    """All of run.json.
+
+    optimizer_parts: Of an optimizer that is several, such as `muon`, the names of the parameters of
+    each.
+    """
 
     name: Text = ""
     status: Text = ""
@@ -250,6 +254,7 @@ class RunRecord:
     hypotheses_sha256: Mapping[Text, Sha256] = field(default_factory=dict)
     vocabularies: Mapping[Text, Count] = field(default_factory=dict)
     parameters: Size | None = None
+    optimizer_parts: Mapping[Text, tuple[Text, ...]] = field(default_factory=dict)
     wandb_id: Text = ""
     minutes: float | None = None
     steps: Size | None = None

@@ -49,6 +49,7 @@ COMPOSER_ONLY = {
     "curriculum": "a curriculum",
     "ema": "a moving average of the weights",
     "asgd": "an average of the weights",
+    "optimizer": "an optimizer that averages the weights",
 }
 """Keys of `training` that a Trainer of one's own does not follow, and what they are."""
 
@@ -124,8 +125,8 @@ class RecipeDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         """Plan the batches for the module that a Trainer fits, unless that is done.
 
-        Raises RecipeError if the recipe has a curriculum or `ema`, which only `composer.train`
-        follows.
+        Raises RecipeError if the recipe has a curriculum or averages its weights, which only
+        `composer.train` follows.
         """
         trainer = self.trainer
         if trainer is not None and trainer.limit_val_batches and not self.recipe.carries_state:
@@ -139,8 +140,10 @@ class RecipeDataModule(LightningDataModule):
             or not isinstance(trainer.lightning_module, Seq2SeqModule)
         ):
             return
+        training = self.recipe.training
         for key, noun in COMPOSER_ONLY.items():
-            if getattr(self.recipe.training, key):
+            is_used = training.optimizer.averages if key == "optimizer" else getattr(training, key)
+            if is_used:
                 path, message = ("training", key), f"only `composer.train` follows {noun}"
                 fix = Fix("train with `composer.train`, or remove it", Remove(path))
                 raise RecipeError([self.recipe.fault("value", path, message, fix)])

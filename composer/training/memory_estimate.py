@@ -18,12 +18,11 @@ from blocks.core.functional import default_dtype
 from composer.data.largest_batch import BatchSize
 from composer.model.characters import Spelled, expect_characters
 from composer.model.encoder_decoder import NO_INPUTS, EncoderDecoder, example_source, map_leaves
-from composer.model.footprint import training_device, weight_bytes
+from composer.model.footprint import sizes_of, training_device, weight_bytes
 from composer.model.meta_device import device_of, is_in_place, is_pure, shapes_of
-from composer.model.parameter_paths import count_frozen, learning_rate_factors
+from composer.model.parameter_paths import learning_rate_factors
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.trained_parameters import trained_parameters
-from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.training.loss import sum_costs
 
@@ -53,6 +52,7 @@ FAKES = {
         log_p, memory_format=torch.contiguous_format
     ),
     torch.ops.aten._cudnn_rnn_backward.default: fake_cudnn_rnn_backward,
+    torch.ops.aten._local_scalar_dense.default: lambda _: 1.0,  # Adafactor reads sizes of weights
 }
 """Operations for which PyTorch has no fakes: from arguments to results."""
 COPYING = {
@@ -263,7 +263,7 @@ def estimate_memory(
             loss = training_loss(recipe, model, *inputs, state)
         optimizer.zero_grad()
         loss.backward()
-        weights = weight_bytes(recipe, count_parameters(model), count_frozen(recipe, model))
+        weights = weight_bytes(recipe, sizes_of(recipe, model))
     is_bound = reads_characters and spelled is None and device == "cpu"
     return MemoryEstimate(weights, live.peak - weights_alone, batch, is_bound)
 

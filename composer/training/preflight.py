@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from composer.checks import budget, machine, samples
 from composer.checks.budget import EpochSize
-from composer.checks.machine import Sizes
 from composer.checks.planner import Plan, plan
 from composer.checks.problem import Problems, faults
 from composer.checks.read_data import ReadData
@@ -20,8 +19,7 @@ from composer.data.answer_limits import AnswerLimits
 from composer.data.encoding import cache_faults
 from composer.data.sources import DataSource, is_endless
 from composer.errors import ComposerError, Fault, RecipeError
-from composer.model.parameter_paths import count_frozen
-from composer.model.weights import count_parameters
+from composer.model.footprint import Sizes, sizes_of
 from composer.recipe.recipe import Recipe
 from composer.training.dry_run import (
     DataUse,
@@ -79,7 +77,7 @@ def check_built_training(training: TrainingSetup) -> list[Fault]:
     Raises RecipeError if this machine lacks memory, a device or a package.
     """
     recipe, model = training.recipe, training.module.model
-    sizes = machine.Sizes(count_parameters(model), count_frozen(recipe, model))
+    sizes = sizes_of(recipe, model)
     problems = [*machine.memory(recipe, sizes), *machine.quota(recipe, sizes)]
     if errors := [*faults(recipe, problems), *rule_faults(recipe, machine.RULES)]:
         raise RecipeError(errors)
@@ -182,9 +180,9 @@ def size_faults(
     """Return the faults of a rule about the number of parameters; [] without a sample."""
     if sample is None:
         return []
-    errors = [*faults(recipe, rule(recipe, Sizes(planned.parameters, planned.frozen)))]
+    errors = [*faults(recipe, rule(recipe, planned.sizes))]
     # planned with upper bounds of the vocabularies; a sample's are not larger
     if errors:
         planned = plan(recipe, sample.data.tokenizers.sizes)
-        errors = [*faults(recipe, rule(recipe, Sizes(planned.parameters, planned.frozen)))]
+        errors = [*faults(recipe, rule(recipe, planned.sizes))]
     return errors

@@ -14,6 +14,7 @@ from composer.fingerprint import (
     lines_sha256,
     make_fingerprints,
 )
+from composer.model.trained_parameters import optimizer_parts
 from composer.model.weights import count_parameters
 from composer.recipe.earlier_versions import TRAINING_CHANGES, changes_since
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
@@ -61,6 +62,7 @@ def fresh_record(training: TrainingSetup) -> RunRecord:
         tokenizer_sha256=tokenizers.sha256,
         vocabularies=tokenizers.sizes,
         parameters=count_parameters(training.module.model),
+        optimizer_parts=optimizer_parts(recipe, training.module.model),
         wandb_id=secrets.token_hex(4),
     )
     record = with_environment(record, recipe, training.trainer)

@@ -1,4 +1,4 @@
-"""Averages of weights: of checkpoints, exponential (EMA), and of averaged SGD."""
+"""Averages of weights: of checkpoints, exponential (EMA), of averaged SGD, of schedule-free."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 def weight_averages(recipe: Recipe) -> list[WeightAverage]:
     """Return the callbacks of the averages that a recipe asks for."""
     ema, asgd = recipe.training.ema, recipe.training.asgd
-    averages = []
+    averages: list[WeightAverage] = []
+    if recipe.training.optimizer.averages:
+        averages.append(OptimizerAverage())
     if ema:
         averages.append(WeightAverage(decay=ema.decay))
     if asgd:
@@ -65,14 +67,23 @@ class WeightAverage(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Begin with the initial weights, or with the average of the checkpoint."""
-        self.step, self.parameters = trainer.global_step, dict(pl_module.model.named_parameters())
-        first = {id(parameter): name for name, parameter in self.parameters.items()}
-        every = pl_module.model.named_parameters(remove_duplicate=False)
-        self.names = {name: first[id(parameter)] for name, parameter in every}
+        self.step = trainer.global_step
+        self.take_parameters(pl_module)
         for name, parameter in self.parameters.items():
             dtype = torch.promote_types(parameter.dtype, torch.float32)
             loaded = local_part(self.loaded[name], parameter) if self.loaded else parameter
             self.average[name] = loaded.detach().to(parameter.device, dtype, copy=True)
+
+    def take_parameters(self, module: Any) -> None:
+        """Take the parameters of a module, which may be sharded by now, by name."""
+        self.parameters = dict(module.model.named_parameters())
+        first = {id(parameter): name for name, parameter in self.parameters.items()}
+        every = module.model.named_parameters(remove_duplicate=False)
+        self.names = {name: first[id(parameter)] for name, parameter in every}
+
+    def averages(self) -> dict[str, Tensor]:
+        """Return the average now, by the first name of each parameter."""
+        return self.average
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
@@ -99,7 +110,7 @@ class WeightAverage(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: object) -> None:
         """Put the average in the place of the weights."""
         self.backup = [own_part(parameter).clone() for parameter in self.parameters.values()]
-        self._set_weights(pl_module, [own_part(value) for value in self.average.values()])
+        self._set_weights(pl_module, [own_part(value) for value in self.averages().values()])
 
     def on_validation_end(self, trainer: Trainer, pl_module: object) -> None:
         """Put the weights back."""
@@ -115,9 +126,44 @@ class WeightAverage(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the average by every name of a parameter, whole; a collective call."""
-        full = full_state(self.average)
+        full = full_state(self.averages())
         average = {name: full[first] for name, first in self.names.items()}
         return {"average": average, "stalled_at": self.stalled_at}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.loaded, self.stalled_at = state["average"], state["stalled_at"]
+
+
+class OptimizerAverage(WeightAverage):
+    """Callback that validates with the average x of `schedule_free`, and saves it.
+
+    x = y + (1 - 1 / beta1) (z - y) of the weights y that are trained and the optimizer's z, as the
+    package has it. It is computed beside y, so that the training goes on with the same bits.
+    """
+
+    @property
+    def state_key(self) -> str:
+        """Where a checkpoint has it: where any average is."""
+        return WeightAverage.__name__
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Take the parameters and their optimizer, which has restored z from the checkpoint."""
+        self.take_parameters(pl_module)
+        (self.optimizer,) = trainer.optimizers
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        """Do nothing: the optimizer averages."""
+
+    def averages(self) -> dict[str, Tensor]:
+        """Return x of each parameter by its first name; the weights before the first step."""
+        shares: dict[int, float] = {}
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                shares[id(parameter)] = 1 - 1 / group["betas"][0]
+        averages: dict[str, Tensor] = {}
+        for name, parameter in self.parameters.items():
+            y, z = parameter.detach(), self.optimizer.state[parameter].get("z")
+            averages[name] = y if z is None else torch.lerp(y, z, shares[id(parameter)])
+        return averages

@@ -174,7 +174,10 @@ CONTEXTS = {
                 f"training.optimizer={{{name}: {{weight_decay: 0.5}}}}", values=["matrices", "all"]
             )
         )
-        for name in ("adam", "adamw", "sgd", "adagrad", "rmsprop", "adadelta")
+        for name in (
+            *("adam", "adamw", "sgd", "adagrad", "rmsprop", "adadelta"),
+            *("muon", "adafactor", "schedule_free"),
+        )
     },
     **{f"decoding.{word}.ctc_weight": Around(CTC, values=[0, 1]) for word in ("greedy", "beam")},
     "decoding.viterbi": Around("model.decoder=[cross_attention]"),

@@ -66,6 +66,8 @@ def test_a_head_that_sorts_tokens_into_clusters_takes_less_than_a_linear_one() -
     [
         (ATTENTIVE, ["training.accumulate=2", "training.optimizer=adagrad"]),
         (ATTENTIVE, ["training.precision=bf16-mixed", "model.dropout=0.1"]),
+        *((ATTENTIVE, [f"training.optimizer={word}"]) for word in ("muon", "adafactor")),
+        (RECURRENT, ["training.optimizer=schedule_free"]),
         (RECURRENT, ["training.precision=64", "training.optimizer={sgd: {momentum: 0.9}}"]),
     ],
 )

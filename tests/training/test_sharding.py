@@ -69,11 +69,13 @@ def said(folder: Path) -> dict[str, Any]:
 def test_a_sharded_model_trains_saves_loads_and_copies_as_an_unsharded_one(tmp_path: Path) -> None:
     found = said(tmp_path)
     assert math.isclose(found["share"], 0.5, abs_tol=0.05)
-    assert found["optimizers"].keys() == OPTIMIZERS.keys()
+    sharding = {name for name, kind in OPTIMIZERS.items() if kind.shards}
+    assert found["optimizers"].keys() == sharding
     assert all(difference < 1e-6 for difference in found["ema"].values()), found["ema"]
     for name, told in found["optimizers"].items():
         assert told["moments apart"] < 1e-6, name
-        assert told["weights apart"] < 1e-6, name
+        # Muon orthogonalizes in bfloat16, and two processes round other sums
+        assert told["weights apart"] < (2e-4 if name == "muon" else 1e-6), name
         assert told["weights lost"] == told["moments lost"] == 0.0, name
         assert told["groups are the same"], name
     assert found["copy"] == {

@@ -75,11 +75,18 @@ def shared(gradient: Tensor, parameter: Tensor) -> Tensor:
     )
 
 
+def built(name: str, model: nn.Module) -> Optimizer:
+    """An optimizer with its defaults, to which every matrix is a hidden one."""
+    parameters = [*model.parameters()]
+    hidden = {id(parameter) for parameter in parameters if parameter.ndim == 2}
+    return OPTIMIZERS[name]().build(TrainedParameters(parameters, hidden=hidden))
+
+
 def trained(
     model: nn.Module, name: str, first: int, state: Mapping[str, Any] | None = None
 ) -> Optimizer:
     """The optimizer after some steps, from a state that is whole."""
-    optimizer = OPTIMIZERS[name]().build(TrainedParameters([*model.parameters()]))
+    optimizer = built(name, model)
     if state is not None:
         load_full_optimizer_state(optimizer, state)
     for at in range(first, first + STEPS):
@@ -112,7 +119,7 @@ def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dic
     own = trained(mine, name, 0)
     written = copy.deepcopy(own.state_dict())
     load_full_state(sharded, mine.state_dict())
-    read = OPTIMIZERS[name]().build(TrainedParameters([*sharded.parameters()]))
+    read = built(name, sharded)
     load_full_optimizer_state(read, written)
     told = {
         "moments apart": apart(flat(written), flat(full_optimizer_state(theirs)))
@@ -189,7 +196,11 @@ def main(rank: int, recipe: str, place: str) -> None:
     held = sum(whole_part(each) for each in sharded.parameters())
     told: dict[str, Any] = {
         "share": held / sum(each.numel() for each in plain.parameters()),
-        "optimizers": {name: of_optimizer(plain, sharded, name) for name in OPTIMIZERS},
+        "optimizers": {
+            name: of_optimizer(plain, sharded, name)
+            for name, kind in OPTIMIZERS.items()
+            if kind.shards
+        },
         "copy": of_copy(sharded),
         "ema": of_average(plain, sharded),
     }
