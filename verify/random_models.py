@@ -341,7 +341,7 @@ def self_attention(scene: Scene) -> dict[str, Any]:
     has_distances = window != 1 or scene.mistake()
     rotary = "rotary" if (heads != 2 and has_distances) or scene.mistake() else "relative"
     positions = scene.one_of(
-        None, "relative", rotary, *(("transformer_xl", "alibi") if has_distances else ())
+        None, "relative", rotary, *(("transformer_xl", "alibi", "t5") if has_distances else ())
     )
     limits = [
         limit for limit in (1, 2) if window is None or limit < max(window, 2) or scene.mistake()

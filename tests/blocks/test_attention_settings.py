@@ -33,6 +33,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"positions": "alibi", "soft_cap": 0.3, "sinks": True, "kv_heads": 2, "qk_norm": True},
     {"positions": "relative", "max_distance": 2, "soft_cap": 0.3, "sinks": True, "kv_heads": 2},
     {"positions": "transformer_xl", "soft_cap": 0.3, "sinks": True, "kv_heads": 2},
+    {"positions": "t5", "kv_heads": 2},
+    {"positions": "t5", "soft_cap": 0.3, "sinks": True},
 ]
 
 
@@ -98,6 +100,9 @@ def expected(
                     if positions == "alibi"
                     else e
                 )
+                if positions == "t5":  # up to 7 positions a bucket is one distance
+                    later = 16 if at < other and not causal else 0
+                    e = e + block.relative.bias[later + abs(at - other), head]
                 factors.append(e.exp())
             total = sum(factors) + (block.softmax.sinks[head].exp() if "sinks" in settings else 0)
             read = [

@@ -57,6 +57,8 @@ VARIANTS = {
         {"heads": 2, "positions": "rotary", "rotary": {"scaling": {"linear": {"factor": 4.0}}}},
         {"heads": 2, "head_width": 8, "positions": "rotary", "rotary": LLAMA3},
         {"heads": 1, "positions": "rotary", "rotary": YARN, "window": 4},
+        {"heads": 2, "positions": "t5"},
+        {"heads": 2, "kv_heads": 1, "positions": "t5", "window": 3},
     ),
 }
 """Settings with which the laws are checked, by block."""

@@ -31,6 +31,7 @@ from composer.model.special_tokens import EOS, PAD
 from composer.recipe.choices import Decoder
 from tests.importers.published import BOS, LINES, PUBLISHED, Published, save
 
+pytestmark = pytest.mark.slow
 TOLERANCE = 1e-5
 """Of differences, relative to the largest number."""
 
