@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
+from blocks.core.attention_parts import AttentionParts
 from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.mixer import (
     HeadNorm,
@@ -95,6 +96,9 @@ class GatedLinearAttention(Mixer):
         self.gate = build_projection(width, self.directions * [sizes[2]])
         self.norm = HeadNorm(heads, head_width, head_norm)
         self.merge = build_projection(sizes[2], [width], bias=False)
+
+    def attention_parts(self) -> AttentionParts:
+        return self.parts_beside(self.project, self.merge)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         features, conv = self.convolve(self.project(x), state, context.mask)

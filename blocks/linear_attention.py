@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
+from blocks.core.attention_parts import AttentionParts
 from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.functional import no_autocast
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, width_of_heads
@@ -75,6 +76,9 @@ class LinearAttention(Mixer):
         self.sizes = sizes
         self.project = build_projection(width, sizes)
         self.merge = build_projection(heads * head_width, [width])
+
+    def attention_parts(self) -> AttentionParts:
+        return self.parts_beside(self.project, self.merge)
 
     def start(self, x: Tensor, context: Context) -> State:
         memory, *others = super().start(x, context)

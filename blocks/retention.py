@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
+from blocks.core.attention_parts import AttentionParts
 from blocks.core.contract import (
     BlockError,
     Chunk,
@@ -110,6 +111,9 @@ class Retention(Mixer):
         self.gate = build_projection(width, self.directions * [sizes[2]], bias=False)
         self.norm = HeadNorm(heads, head_width, head_norm)
         self.merge = build_projection(sizes[2], [width], bias=False)
+
+    def attention_parts(self) -> AttentionParts:
+        return self.parts_beside(self.project, self.merge)
 
     def start(self, x: Tensor, context: Context) -> State:
         state = super().start(x, context)

@@ -23,6 +23,7 @@ from blocks.core.attention import (
     slot_distances,
     visible_slots,
 )
+from blocks.core.attention_parts import AttentionParts, attention_parts
 from blocks.core.contract import (
     Block,
     BlockError,
@@ -182,6 +183,10 @@ class SelfAttention(Block):
         self.relative = _build_relative(
             positions, heads, width, self.head_width, window, max_distance, future=not self.causal
         )
+
+    def attention_parts(self) -> AttentionParts:
+        heads = (self.heads, self.kv_heads, self.kv_heads)
+        return attention_parts(self.project, self.merge, heads, [self.head_width] * 3)
 
     def start(self, x: Tensor, context: Context) -> State:
         return self._start(x, context)

@@ -72,6 +72,7 @@ from blocks.core.settings import ShortKernel as ShortKernel
 from blocks.core.stream import Stream as Stream
 
 if TYPE_CHECKING:
+    from blocks.core.attention_parts import AttentionParts
     from blocks.core.scope import Scope
     from blocks.core.stack import Stack
 
@@ -430,6 +431,13 @@ class Block(nn.Module):
         blocks can read it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
+
+    def attention_parts(self) -> AttentionParts | None:
+        """Return its maps to queries, keys and values and back, as views of parameters; else None.
+
+        Where a block takes the place of an attention, `train --from` copies those that fit.
+        """
+        return None
 
     def make_room(self, state: State, length: int) -> State:
         """Return the state with room for what so many positions add to it.

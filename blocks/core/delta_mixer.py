@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
+from blocks.core.attention_parts import AttentionParts
 from blocks.core.contract import Site, State, write
 from blocks.core.delta_rule import DeltaInputs, scan_delta_rule, unit_length
 from blocks.core.functional import RmsNorm, check_rms_width
@@ -60,6 +61,9 @@ class DeltaMixer(Mixer):
         self.strengths = build_projection(width, self.directions * [heads], bias=False)
         self.norm = RmsNorm(head_width)
         self.merge = build_projection(sizes[2], [width], bias=False)
+
+    def attention_parts(self) -> AttentionParts:
+        return self.parts_beside(self.project, self.merge)
 
     def read_parts(
         self, x: Tensor, state: State, mask: Tensor

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import check_heads, split_heads
+from blocks.core.attention_parts import AttentionParts, attention_parts
 from blocks.core.contract import Block, BlockError, Context, Site, State
 from blocks.core.functional import state_dtype
 from blocks.core.initial_state import StateInitializer
@@ -85,6 +86,12 @@ class Mixer(Block):
     def extra_state(self, memory: Tensor) -> tuple[Tensor, ...]:
         """Return the rest of a direction's initial state, batch first. memory: (B, H, K, V)"""
         return ()
+
+    def parts_beside(self, project: nn.Linear, merge: nn.Linear) -> AttentionParts:
+        """Return the parts of a map to queries, keys and values, and of the last one."""
+        key_width = self.memory_shape[1]
+        widths = (key_width, key_width, self.head_width)
+        return attention_parts(project, merge, [self.heads] * 3, widths)
 
     def values_and_ones(self, value: Tensor) -> Tensor:
         """Return the heads' values, and 1 beside them if `normalised`: (B, T, H V) -> (B, H, T, V

@@ -109,10 +109,14 @@ class InitialWeights:
 
 @dataclass(frozen=True)
 class Transferred:
-    """Numbers of parameters of each block that were taken from another run, and that are new."""
+    """Numbers of parameters of each block that were taken from another run, and that are new.
+
+    from_attention: What blocks in the place of an attention took from it.
+    """
 
     taken: Mapping[Text, Size]
     new: Mapping[Text, Size]
+    from_attention: Mapping[Text, tuple[Text, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

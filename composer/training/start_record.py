@@ -26,7 +26,6 @@ from composer.runs.record import (
     Fingerprints,
     RecordedData,
     RunRecord,
-    Transferred,
 )
 from composer.training.budget import file_budget
 from composer.training.reproduce import environment_differences, with_environment
@@ -55,7 +54,7 @@ def fresh_record(training: TrainingSetup) -> RunRecord:
         started_at=utc_now(),
         start_from=str(initial_run) if initial_run else None,
         initial_weights=initial_weights(RunDir(initial_run)) if initial_run else None,
-        transferred=Transferred(transfer.taken, transfer.new) if transfer else None,
+        transferred=transfer.record() if transfer else None,
         data=data_record(training),
         metrics=chosen_metrics(training),
         recipe_sha256=recipe_sha256(recipe),
