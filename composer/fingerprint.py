@@ -27,6 +27,7 @@ from composer.data.documents import Documents
 from composer.data.line_hashes import sha256_of_files, sha256_of_hashes
 from composer.data.pairs import Pairs, text_names
 from composer.data.sources import DataSource, is_endless
+from composer.data.teacher import find_teacher
 from composer.data.tokenizer import Tokenizers, side_prefixes
 from composer.errors import DataError, RunError, os_error_reason, shorten_list
 from composer.model.features import feature_settings
@@ -44,7 +45,13 @@ from composer.run_dir import (
     is_verifying,
     read_checkpoint,
 )
-from composer.runs.record import HASHED, Budget, FingerprintParts, InitialWeights, RunRecord
+from composer.runs.record import (
+    HASHED,
+    FingerprintParts,
+    InitialWeights,
+    RunRecord,
+    TeacherRun,
+)
 
 PACKAGES = (
     "seqcomposer torch pytorch-lightning numpy tokenizers datasets num2words safetensors sacrebleu"
@@ -82,8 +89,9 @@ def fingerprint_data(recipe: Recipe, folders: Sequence[Path]) -> dict[str, str]:
     """
     recipe = replace(recipe, data_dir=folders[0])
     pairs = DataSource(recipe, folders).all_pairs()
-    data = data_sha256(recipe, lines_sha256(recipe, pairs))
-    return of_recipes.fingerprints(recipe.canonical, recipe.rules, data)
+    data, teacher = data_sha256(recipe, lines_sha256(recipe, pairs)), teacher_run(recipe, folders)
+    known = teacher_facts(teacher)
+    return of_recipes.fingerprints(recipe.canonical, recipe.rules, data, teacher=known)
 
 
 def data_sha256(recipe: Recipe, lines: str) -> str:
@@ -173,6 +181,20 @@ def initial_weights(run: RunDir) -> InitialWeights:
         run.path, "cannot start from this run", "name a run that has finished"
     ):
         return InitialWeights(sha256_of_file(run.weights), sha256_of_file(run.tokenizer))
+
+
+def teacher_run(recipe: Recipe, folders: Sequence[Path]) -> TeacherRun | None:
+    """Return the teacher of a recipe; None without one. Raises RunError if it has no weights."""
+    folder = find_teacher(recipe, folders)
+    if folder is None:
+        return None
+    known = initial_weights(RunDir(folder))
+    return TeacherRun(str(folder), known.weights, known.tokenizer)
+
+
+def teacher_facts(teacher: TeacherRun | None) -> dict[str, str] | None:
+    """Return what a fingerprint counts of a teacher: not where it lies."""
+    return {"weights": teacher.weights, "tokenizer": teacher.tokenizer} if teacher else None
 
 
 def read_verified(run: RunDir) -> RunRecord:
@@ -371,27 +393,34 @@ def current_fingerprints(
         lines = _lines_of_run(recipe, record, data)
         parts = FingerprintParts(lines or "", record.processes)
         is_known = lines is not None and record.processes == 1
-    prints = make_fingerprints(recipe, parts, record.initial_weights, record.budgets)
+    prints = make_fingerprints(recipe, parts, record)
     if record.averaged:
         prints["run"] = averaged_sha256(prints["run"], record)
     return prints if is_known else {key: prints[key] for key in ("model", "recipe")}
 
 
-def make_fingerprints(
-    recipe: Recipe, parts: FingerprintParts, began: InitialWeights | None, budgets: Sequence[Budget]
-) -> dict[str, str]:
-    """Return the fingerprints of a run, from its recipe, data lines, weights and budgets.
+def make_fingerprints(recipe: Recipe, parts: FingerprintParts, record: RunRecord) -> dict[str, str]:
+    """Return the fingerprints of a run, from its recipe, data lines, and what its record has.
+
+    That is the initial weights, the teacher and the budgets.
 
     `lines` of the parts are the SHA-256 of the data's lines, "" if unknown, `processes` those that
     count.
     """
-    changes = parts.training_changes
+    changes, budgets, began = parts.training_changes, record.budgets, record.initial_weights
     is_plain = len(budgets) < 2 and all(budget.until_step is None for budget in budgets)
     data = data_sha256(recipe, parts.lines) if parts.lines else None
     weights = asdict(began) if began else None
     spent = [] if is_plain else [budget.as_dict() for budget in budgets]
     prints = of_recipes.fingerprints(
-        recipe.canonical, recipe.rules, data, weights, parts.processes, spent, changes
+        recipe.canonical,
+        recipe.rules,
+        data,
+        weights,
+        parts.processes,
+        spent,
+        changes,
+        teacher_facts(record.teacher),
     )
     alone = of_recipes.fingerprints(recipe.canonical, recipe.rules, changes=changes)
     return {**prints, "recipe": alone["run"]}

@@ -25,6 +25,7 @@ from composer.atomic_io import (
     try_lock,
 )
 from composer.errors import FolderLocked, RunError, os_error_hint, os_error_reason
+from composer.runs.adapters import merge_adapters
 from composer.runs.forms import is_history, is_metrics_row
 from composer.suggest import suggest_file
 
@@ -282,7 +283,10 @@ def invalid_checkpoint(path: Path, reason: str) -> RunError:
 
 
 def checkpoint_weights(path: Path) -> dict[str, Tensor]:
-    """Return the model's weights in a checkpoint by name; their average, where one is kept."""
+    """Return the model's weights in a checkpoint by name; their average, where one is kept.
+
+    Those of adapters are merged into the matrices beside which they were trained.
+    """
     content = read_checkpoint(path)
     state, callbacks = content.get("state_dict"), content.get("callbacks")
     if not isinstance(state, dict):
@@ -294,7 +298,7 @@ def checkpoint_weights(path: Path) -> dict[str, Tensor]:
         if name.startswith(MODULE_PREFIX):
             own = name.removeprefix(MODULE_PREFIX)
             weights[own] = average[own].to(value.dtype) if own in average else value
-    return weights
+    return merge_adapters(weights)
 
 
 def checkpoint_history(path: Path) -> list[dict[str, float]]:

@@ -8,7 +8,8 @@ are four kinds, by their inputs, which run in this order. Each module lists its 
 2. The recipe and its built model: `built_model`, without numbers; `block_values`, of foreign
    blocks, with numbers; `no_effect`, whose problems are warnings. Planning runs them (`planner`).
 3. The recipe and its data, or a sample: `answers`, `media`, `overlap`, `tables` and `texts`, whose
-   problems are warnings; `budget` needs only the number of steps of an epoch.
+   problems are warnings; `budget` needs only the number of steps of an epoch. `teacher`, of the
+   run that `training.distillation` names, refuses.
 4. The recipe and this machine: `machine`. `check --any-machine` leaves these out.
 
 An error: the recipe cannot be trained, or something else than written would be. A warning: it

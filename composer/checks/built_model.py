@@ -19,6 +19,7 @@ from blocks.core.fixes import Fix, Remove, write
 from composer.checks.no_effect import idle_in_blocks, idle_settings
 from composer.checks.problem import Problem, Problems, faults, unused
 from composer.errors import BlockCodeErrors, KeyPath, error_of_code
+from composer.model.adapters import adapter_sites
 from composer.model.builder import encoder_stacks
 from composer.model.costs import BlockFailed, wrap_blocks
 from composer.model.encoder_decoder import (
@@ -81,12 +82,7 @@ def no_effect(built: BuiltModel) -> Problems:
 def parameter_groups(built: BuiltModel) -> Problems:
     """Each path of `training.parameter_groups` is a block's and has an effect; something trains."""
     recipe, model = built.recipe, built.model
-    paths, owners = group_paths(recipe), module_owners(recipe, model)
-    known = set[str]()
-    for owner in owners.values():
-        text = owner.text(recipe)
-        known.update(text[: match.start()] for match in re.finditer(r"[.[]|$", text))
-    known.discard("")
+    paths, owners, known = group_paths(recipe), module_owners(recipe, model), known_paths(built)
     effective = set[KeyPath]()
     for name, _ in model.named_parameters():
         text = owners[name.rpartition(".")[0]].text(recipe)
@@ -96,15 +92,52 @@ def parameter_groups(built: BuiltModel) -> Problems:
         effective |= _deciding([(group, group.weight_decay) for group in covering])
     for group in sorted(paths, key=lambda group: group.place):
         if group.path not in known:
-            hint = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
-            message = f"no block has the path `{group.path}`{did_you_mean(group.path, known)}"
-            yield Problem("path", group.place, message, hint)
+            yield _unknown_path(group.path, group.place, known)
         elif group.place not in effective:
             message = f"`{group.path}` changes no parameter's learning rate, nor its weight decay"
             yield unused(group.place, message, Fix("remove it", Remove(group.place)))
     if (factors := learning_rate_factors(recipe, model)) and not any(factors.values()):
         hint = "leave a block out of the groups of factor 0"
         yield Problem("path", GROUPS, "every parameter is frozen", hint)
+
+
+def adapters(built: BuiltModel) -> Problems:
+    """Each path of `training.adapters.lora` is a block's, and has matrices of which none is shared
+    with a block that has no adapters.
+    """
+    sites = adapter_sites(built.recipe, built.model)
+    if sites is None:
+        return
+    known = known_paths(built)
+    for index, block in enumerate(sites.lora.blocks):
+        path, place = block.removeprefix("model."), (*sites.lora.at, "blocks", index)
+        covered = sites.in_block(path)
+        if path not in known:
+            yield _unknown_path(path, place, known)
+        elif not covered:
+            message = f"`{path}` has no linear map, so nothing in it would be trained"
+            yield Problem("unused", place, message, Fix("remove it", Remove(place)))
+        for site in covered:
+            if other := sites.shared.get(site.block):
+                message = f"`{site.block}` has a matrix that is also `{other}`'s, which is left out"
+                yield Problem("tie", place, message, f"add `{other}` if it is linear, or remove it")
+                break
+
+
+def known_paths(built: BuiltModel) -> set[str]:
+    """Return the paths of all blocks of a model, of what is around them, embeddings and output."""
+    known = set[str]()
+    for owner in module_owners(built.recipe, built.model).values():
+        text = owner.text(built.recipe)
+        known.update(text[: match.start()] for match in re.finditer(r"[.[]|$", text))
+    return known - {""}
+
+
+def _unknown_path(path: str, place: KeyPath, known: set[str]) -> Problem:
+    hint = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
+    return Problem(
+        "path", place, f"no block has the path `{path}`{did_you_mean(path, known)}", hint
+    )
 
 
 def _deciding(numbers: Sequence[tuple[GroupPath, float | None]]) -> set[KeyPath]:
@@ -270,7 +303,7 @@ def growing_blocks(model: EncoderDecoder) -> list[Block]:
     return growing
 
 
-STRUCTURE: Sequence[Rule] = (no_effect, parameter_groups)
+STRUCTURE: Sequence[Rule] = (no_effect, parameter_groups, adapters)
 LEARNED: Sequence[Rule] = (gradients,)
 DECODED: Sequence[Rule] = (decoding,)
 CARRIED: Sequence[Rule] = (carried_state,)

@@ -19,6 +19,12 @@ from blocks.core.contract import Block, Path, Stream
 from composer.checks import block_values, built_model
 from composer.checks.problem import faults
 from composer.errors import Fault, RecipeError
+from composer.model.adapters import (
+    AdapterSize,
+    adapter_sites,
+    add_adapters,
+    count_frozen,
+)
 from composer.model.builder import encoder_stacks, vocabulary_bounds
 from composer.model.costs import (
     TOKENS,
@@ -32,7 +38,6 @@ from composer.model.ctc import ctc_frames, ctc_of
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.footprint import Sizes
 from composer.model.meta_device import MetaCache, without_compiler
-from composer.model.parameter_paths import count_frozen
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.trained_parameters import count_decaying, count_states
 from composer.model.weights import count_parameters, parameter_ids
@@ -78,6 +83,7 @@ class Plan:
     may be, by the encoders' keys; 0: any length. `warnings` are those of the recipe's text and of
     its model; `frozen` of its parameters are not trained, and weight decay falls on `decaying`.
     The optimizer remembers `states` numbers of them.
+    `adapters` are beside them, by the paths of their blocks.
     `draws_random_numbers` says whether a training step does: dropout, noise, scheduled sampling.
     Each process draws its own, so that their number changes the result.
     """
@@ -96,6 +102,7 @@ class Plan:
     states: int = 0
     ctc_frames: tuple[str, Stream] | None = None
     draws_random_numbers: bool = False
+    adapters: Mapping[str, AdapterSize] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Sizes:
@@ -136,12 +143,15 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     values = block_values.planned_values(recipe, vocabularies, count_parameters(model))
     if errors := [*faults(recipe, values)]:
         raise RecipeError(errors)
-    rows = plan_rows(builder, model, measured.costs)
+    rows: Iterable[PlanRow] = plan_rows(builder, model, measured.costs)
+    rows = [*_with_bounds(recipe, rows)] if at_most else [*rows]
+    parameters, sites = count_parameters(model), adapter_sites(recipe, model)
+    add_adapters(recipe, model)
     draws = measured.draws_random_numbers or model.output.draws_samples
     encoders = model.readers().items()
     return Plan(
-        rows=tuple(_with_bounds(recipe, rows)) if at_most else tuple(rows),
-        parameters=count_parameters(model),
+        rows=tuple(rows),
+        parameters=parameters,
         flops=measured.flops,
         state_bytes=measured.costs.state_bytes[id(model.decoder)],
         tokens=TOKENS,
@@ -154,6 +164,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         states=count_states(recipe, model),
         ctc_frames=ctc_frames(model),
         draws_random_numbers=draws or bool(recipe.training.scheduled_sampling),
+        adapters=sites.sizes() if sites else {},
     )
 
 

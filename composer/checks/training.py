@@ -119,9 +119,43 @@ def _loss_or(other: str) -> Fix:
     return Fix(f"write `val/loss`, or {other}", Set(METRIC_PATH, "val/loss"))
 
 
+def adapters(recipe: Recipe) -> Problems:
+    """Adapters are trained on devices that have the whole model."""
+    if recipe.training.adapters and recipe.trainer.strategy == "fsdp":
+        path = ("trainer", "strategy")
+        message = "`fsdp` shards matrices, and `training.adapters` reads whole ones"
+        yield Problem("conflict", path, message, Fix("write `ddp`", Set(path, "ddp")))
+
+
+def distillation(recipe: Recipe) -> Problems:
+    """The student has logits of all tokens, and the training has one model and a whole teacher."""
+    training, output = recipe.training, recipe.model.output
+    if training.distillation is None:
+        return
+    head, path = output.kind, training.distillation.at
+    if head.trains_on_cost or head.evaluates_on_cost:
+        message = f"`{head.word}` trains without the logits of all tokens, which a teacher needs"
+        yield Problem("output", path, message, "write `model: {output: {kind: linear}}`")
+    if output.ctc is not None:
+        message = "`ctc` adds up all ways through a row, and a teacher gives each token its own"
+        yield Problem("output", path, message, remove(("model", "output", "ctc")))
+    if training.carry:
+        message = "`training.carry` hands on one state, and the teacher would have another"
+        yield Problem("conflict", path, message, remove(("training", "carry")))
+    if training.compile and training.distillation.hidden:
+        message = "a compiled model does not show its hidden outputs"
+        yield Problem("conflict", (*path, "hidden"), message, remove(("training", "compile")))
+    if recipe.trainer.strategy == "fsdp":
+        strategy = ("trainer", "strategy")
+        message = "`fsdp` shards the model, and the teacher is whole on each device"
+        yield Problem("conflict", strategy, message, Fix("write `ddp`", Set(strategy, "ddp")))
+
+
 RULES: Sequence[Callable[[Recipe], Problems]] = (
     curriculum,
     averages,
     schedule_free,
     early_stopping,
+    adapters,
+    distillation,
 )

@@ -308,7 +308,11 @@ def _plan_notes(plan: Plan) -> Iterator[str]:
         yield f"Tied: the parameters are those of {' and '.join(tied)}, counted once in the sum."
     if plan.decaying:
         yield f"Weight decay applies to {plan.decaying:,} of {plan.parameters:,} parameters."
-    if plan.frozen:
+    if plan.adapters:
+        from composer.model.adapters import describe_sizes  # imports torch, as the plan has
+
+        yield "\n".join(describe_sizes(plan.adapters))
+    elif plan.frozen:
         yield f"Frozen by `training.parameter_groups`: {plan.frozen:,} parameters, including tied."
 
 

@@ -186,6 +186,12 @@ class Tokenizers:
         """SHA-256 of its text, which holds everything that decides about an id."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    def gives_ids_of(self, other: Tokenizers) -> bool:
+        """True if each text has the same ids, whatever the path of a file was."""
+        own, theirs = ([part.to_str() for part in one.parts] for one in (self, other))
+        same = own == theirs and self.sides == other.sides and self.lowercase == other.lowercase
+        return same and self.kind.word == other.kind.word
+
     @cached_property
     def text(self) -> str:
         """The content of tokenizer.json, which `from_text` reads."""

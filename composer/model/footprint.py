@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from composer.model.adapters import count_frozen
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.parameter_paths import count_frozen
 from composer.model.trained_parameters import count_states
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe

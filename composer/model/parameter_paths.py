@@ -70,7 +70,12 @@ class GroupPath(NamedTuple):
 
     def covers(self, text: str) -> bool:
         """True if a block at `text` is the one at this path, or in it."""
-        return text == self.path or text.startswith((f"{self.path}.", f"{self.path}["))
+        return covers(self.path, text)
+
+
+def covers(path: str, text: str) -> bool:
+    """True if a block at `text` is the one at `path`, or in it."""
+    return text == path or text.startswith((f"{path}.", f"{path}["))
 
 
 def group_paths(recipe: Recipe) -> list[GroupPath]:
@@ -124,9 +129,3 @@ def _smallest(
         number = next((own for own in covering if own is not None), otherwise)
         numbers[id(parameter)] = min(numbers.get(id(parameter), math.inf), number)
     return {name: numbers[id(parameter)] for name, parameter in model.named_parameters()}
-
-
-def count_frozen(recipe: Recipe, model: EncoderDecoder) -> int:
-    """Return the number of parameters that a group with the factor 0 freezes."""
-    factors = learning_rate_factors(recipe, model)
-    return sum(model.get_parameter(name).numel() for name, factor in factors.items() if factor == 0)

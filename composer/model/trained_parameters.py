@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from torch.nn import Parameter
 
+from composer.model.adapters import training_factors
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.parameter_paths import learning_rate_factors, own_weight_decays
+from composer.model.parameter_paths import own_weight_decays
 from composer.model.weights import decaying_parameters, hidden_matrices
 from composer.recipe.recipe import Recipe
 
@@ -58,7 +59,7 @@ class TrainedParameters(NamedTuple):
 def trained_parameters(recipe: Recipe, model: EncoderDecoder) -> TrainedParameters:
     """Return the parameters of a model that train, and what the recipe's groups say of each."""
     by_name = dict(model.named_parameters())
-    factors, decays = learning_rate_factors(recipe, model), own_weight_decays(recipe, model)
+    factors, decays = training_factors(recipe, model), own_weight_decays(recipe, model)
     return TrainedParameters(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
         decaying_parameters(model),

@@ -185,6 +185,12 @@ def as_matrices(parameter: Tensor, layout: str) -> list[Tensor]:
     return parts
 
 
+def matrix_layout(module: nn.Module, name: str) -> str:
+    """Return the layout of a parameter of a module, OWN unless it says another one."""
+    layouts: Mapping[str, str] = getattr(module, "layouts", {})
+    return layouts.get(name, USUAL_LAYOUT if name in MATRICES else OWN)
+
+
 def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, str]]:
     """Yield the matrices and convolution kernels of all blocks with their layouts, each once.
 
@@ -195,9 +201,8 @@ def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, st
     )
     seen: set[int] = set()
     for module in stacks.modules():
-        layouts: Mapping[str, str] = getattr(module, "layouts", {})
         for name, parameter in module.named_parameters(recurse=False):
-            layout = layouts.get(name, USUAL_LAYOUT if name in MATRICES else OWN)
+            layout = matrix_layout(module, name)
             is_map = (
                 layout not in (OWN, NO_MATRIX)
                 and parameter.ndim > 1

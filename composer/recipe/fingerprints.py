@@ -39,6 +39,7 @@ def fingerprints(
     processes: int = 1,
     budgets: Sequence[Mapping[str, object]] = (),
     changes: Collection[str] = TRAINING_CHANGES.keys(),
+    teacher: Data | None = None,
 ) -> dict[str, str]:
     """Return the SHA-256 of `model`, `data`, and `run`: everything that decides the result.
 
@@ -47,7 +48,9 @@ def fingerprints(
     weights. `processes` are those of a training that draws random numbers, each process its own;
     where nothing is drawn, any number of them counts as 1. `budgets` are those of a training whose
     budget was changed, or that was finished early. `changes` are the names of the TRAINING_CHANGES
-    with which the training began, of which those count that concern the recipe.
+    with which the training began, of which those count that concern the recipe. `teacher`
+    identifies the weights and the tokenizer of the run that `training.distillation` names, which
+    then counts by these, not by its name.
 
     What changes a weight or a score changes `run`:
 
@@ -80,6 +83,11 @@ def fingerprints(
         for key in ("training", "decoding", "evaluation", "trainer")
         if sections[key]
     }
+    if teacher:
+        named = sections["training"]["distillation"]
+        settings = {key: value for key, value in named.items() if key != "teacher"}
+        run["training"] = sections["training"] | {"distillation": settings}
+        run["teacher"] = teacher
     # which the lines do not show: it rounds, and drops, otherwise
     if data and canonical["data"]["packing"]:
         run["packing"] = True

@@ -42,13 +42,17 @@ from composer.recipe.schema_reader import RECIPE_NAME, VERSION
 from composer.recipe.section import Section
 from composer.recipe.serialization import PYTHON_SOURCE, to_plain
 from composer.recipe.training_sections import (
+    Adapters,
     Asgd,
     Curriculum,
+    Distillation,
     EarlyStopping,
     Ema,
     Evaluation,
     GradientNoise,
+    HiddenPair,
     Logging,
+    Lora,
     ParameterGroup,
     ScheduledSampling,
     Trainer,
@@ -169,6 +173,7 @@ class Recipe(Section):
 
 
 __all__ = [
+    "Adapters",
     "Asgd",
     "AudioFeatures",
     "Babi",
@@ -176,14 +181,17 @@ __all__ = [
     "Ctc",
     "Curriculum",
     "Data",
+    "Distillation",
     "EarlyStopping",
     "Ema",
     "Evaluation",
     "GradientNoise",
+    "HiddenPair",
     "Hub",
     "ImageAugment",
     "LogMel",
     "Logging",
+    "Lora",
     "MeasuredSplit",
     "Model",
     "Output",

@@ -167,6 +167,70 @@ class ParameterGroup(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HiddenPair(Section):
+    """Outputs of the student and of the teacher that are to be alike, by the names that `as` gives
+    them; those of an encoder are called `encoder.NAME`.
+
+    Settings:
+        student: Name in this recipe.
+        teacher: Name in the teacher's recipe.
+    """
+
+    student: Annotated[str, Kind("memory")]
+    teacher: Annotated[str, Kind("memory")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation(Section):
+    """The model learns from the probabilities of a trained one, its teacher (Hinton et al. 2015,
+    arXiv 1503.02531): the loss of a token is (1 - w) CE + w T^2 KL(p_teacher || p_student), with
+    both distributions softened by T, softmax(logits / T).
+
+    Settings:
+        teacher: Folder of a finished run with the same tokenizer and encoders; looked up under
+            `--data`, then beside the recipe.
+        temperature: T.
+        weight: w, the share of the teacher in the loss.
+        hidden: Outputs whose mean squared difference is added to the teacher's part, the student's
+            through a learned linear map where widths differ (Romero et al. 2015, arXiv 1412.6550).
+    """
+
+    teacher: Text
+    temperature: Positive = 2.0
+    weight: Proportion = 0.5
+    hidden: Sequence[HiddenPair] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora(Section):
+    """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): W + (alpha / rank) B A in place of W,
+    where B begins as zeros.
+
+    Settings:
+        rank: Rows of A.
+        alpha: Factor of the adapters, as many as `rank` for a factor of 1.
+        blocks: Paths of blocks as in `parameter_groups`, each of which covers all linear maps in
+            it.
+    """
+
+    rank: Count = 8
+    alpha: Positive = 16.0
+    blocks: Annotated[Sequence[str], Kind("names")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters(Section):
+    """Small matrices are trained beside those of another run (`--from`), which stay as they are
+    with all other parameters. The final weights of the run contain them.
+
+    Settings:
+        lora: Low-rank adapters.
+    """
+
+    lora: Lora
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training(Section):
     """How the model is trained. The first budget that is reached ends it; without any, `max_epochs`
     is 10.
@@ -177,6 +241,8 @@ class Training(Section):
         parameter_groups: Blocks with a learning rate or weight decay of their own, or frozen. A
             parameter that several share has the smallest: with tied embeddings, a frozen `encoder`
             freezes the output.
+        distillation: A teacher whose probabilities the model learns.
+        adapters: Small matrices that are trained in place of the weights of another run.
         max_steps: Updates of the weights.
         max_epochs: Passes over the training data.
         max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
@@ -216,6 +282,8 @@ class Training(Section):
     optimizer: Annotated[Optimizer, Kind("choice:optimizers")] = default("adam")
     schedule: Annotated[Schedule, Kind("choice:schedules")] = default("constant")
     parameter_groups: Sequence[ParameterGroup] | None = None
+    distillation: Distillation | None = None
+    adapters: Adapters | None = None
     max_steps: LargeCount | None = None
     max_epochs: Count | None = None
     max_minutes: Positive | None = None

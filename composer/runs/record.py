@@ -108,6 +108,15 @@ class InitialWeights:
 
 
 @dataclass(frozen=True)
+class TeacherRun:
+    """The run that a distilled model learned from, and SHA-256 of its weights and tokenizer."""
+
+    run: Text
+    weights: Sha256
+    tokenizer: Sha256
+
+
+@dataclass(frozen=True)
 class Transferred:
     """Numbers of parameters of each block that were taken from another run, and that are new.
 
@@ -247,6 +256,7 @@ class RunRecord:
     start_from: Text | None = None
     initial_weights: InitialWeights | None = None
     transferred: Transferred | None = None
+    teacher: TeacherRun | None = None
     reproduces: Reproduces | None = None
     averaged: Averaged | None = None
     imported: Imported | None = None

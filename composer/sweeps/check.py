@@ -75,6 +75,7 @@ def check_file(
 
 def check_one(recipe: Recipe, scope: CheckScope) -> Checked:
     """Check a recipe, its model and its data. Raises ComposerError."""
+    from composer.model.adapters import describe_sizes
     from composer.training.dry_run import STAND_IN_SIZE, stand_in_sizes  # imports torch
     from composer.training.preflight import check_and_sample
 
@@ -88,7 +89,8 @@ def check_one(recipe: Recipe, scope: CheckScope) -> Checked:
             text += f", nor its tokenizer: a vocabulary counts {STAND_IN_SIZE:,} words"
     # notes on a sample that the tokenizer of all data may not need
     is_known = sample is not None and (sample.is_all or not recipe.tokenizer.is_trained)
-    return Checked(text, plan.warnings, "train", sample.data.notes if sample and is_known else ())
+    notes = [*sample.data.notes] if sample and is_known else []
+    return Checked(text, plan.warnings, "train", [*notes, *describe_sizes(plan.adapters)])
 
 
 def check_points(sweep: Sweep, scope: CheckScope) -> Checked:

@@ -46,6 +46,9 @@ from composer.training.random_state import capture_rng_state, restore_rng_state,
 from composer.training.sharding import is_sharded
 from composer.training.validation_decoder import ValidationDecoder
 
+OF_TEACHER = ("distillation", "hidden")
+"""Sums of a distilled training, each logged as `train/NAME`."""
+
 
 @dataclass(frozen=True)
 class ResumedState:
@@ -249,6 +252,7 @@ class TrainingLoopCallback(Callback):
         self.check_finite(loss, "the training loss")
         values = {
             "train/loss": loss,
+            **{f"train/{name}": sums[name] / steps for name in OF_TEACHER if name in sums},
             "train/tokens_per_second": self.meter.tokens_per_second(),
             "train/learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }

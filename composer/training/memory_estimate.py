@@ -16,14 +16,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 from blocks.core.contract import Penalties, State, reduce_penalties
 from blocks.core.functional import default_dtype
 from composer.data.largest_batch import BatchSize
+from composer.model.adapters import add_adapters, training_factors
 from composer.model.characters import Spelled, expect_characters
 from composer.model.encoder_decoder import NO_INPUTS, EncoderDecoder, example_source, map_leaves
 from composer.model.footprint import sizes_of, training_device, weight_bytes
 from composer.model.meta_device import device_of, is_in_place, is_pure, shapes_of
-from composer.model.parameter_paths import learning_rate_factors
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.trained_parameters import trained_parameters
 from composer.recipe.recipe import Recipe
+from composer.training.distillation import Teacher, softened_divergence
 from composer.training.loss import sum_costs
 
 
@@ -235,12 +236,13 @@ def estimate_memory(
     vocabularies: Mapping[str, int],
     batch: BatchSize,
     spelled: Spelled | None = None,
+    teacher_recipe: Recipe | None = None,
 ) -> MemoryEstimate:
     """Return the memory of a training step at its peak, on one device and a batch of this size.
 
     spelled: The tokens of the batch, where they are known; who reads characters on a CPU does so
-    once for each. The gradients of the step before are there until the forward pass is over, as
-    Lightning has it.
+    once for each. teacher_recipe: Of the run that a distilled model learns from. The gradients of
+    the step before are there until the forward pass is over, as Lightning has it.
     """
     device, precision = training_device(recipe), str(recipe.training.precision)
     live = LiveBytes()
@@ -250,27 +252,46 @@ def estimate_memory(
             {"64": torch.float64, "bf16-true": torch.bfloat16}.get(precision, torch.float32)
         ):
             model = RecordingBuilder(recipe).model(vocabularies).train()
+            add_adapters(recipe, model)
         reads_characters = not recipe.training.compile and expect_characters(model, spelled)
         for tensor in (*model.parameters(), *model.buffers()):
             live.add(tensor.untyped_storage())
         parameters = live.now - sum(buffer.untyped_storage().nbytes() for buffer in model.buffers())
+        before = live.now
+        teacher = fake_teacher(recipe, model, teacher_recipe, vocabularies)
+        teacher_bytes = live.now - before
         inputs = fake_batch(model, batch)
         state = carried_state(recipe, model, *inputs)
         live.peak, beside = live.now, live.now - parameters
         optimizer = fake_optimizer(recipe, model)
         weights_alone = live.now - beside
         with autocast(device, precision):
-            loss = training_loss(recipe, model, *inputs, state)
+            loss = training_loss(recipe, model, *inputs, state, teacher)
         optimizer.zero_grad()
         loss.backward()
         weights = weight_bytes(recipe, sizes_of(recipe, model))
     is_bound = reads_characters and spelled is None and device == "cpu"
-    return MemoryEstimate(weights, live.peak - weights_alone, batch, is_bound)
+    weights += teacher_bytes
+    activations = live.peak - weights_alone - teacher_bytes
+    return MemoryEstimate(weights, activations, batch, is_bound)
+
+
+def fake_teacher(
+    recipe: Recipe,
+    model: EncoderDecoder,
+    teacher_recipe: Recipe | None,
+    vocabularies: Mapping[str, int],
+) -> Teacher | None:
+    """Return the fake teacher of a fake model; None where it has none."""
+    if recipe.training.distillation is None or teacher_recipe is None:
+        return None
+    built = RecordingBuilder(teacher_recipe).model(vocabularies)
+    return Teacher(built, model, recipe.training.distillation)
 
 
 def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
     """Return the optimizer of a fake model after a first step, with its memory and gradients."""
-    factors = learning_rate_factors(recipe, model)
+    factors = training_factors(recipe, model)
     for name, weight in model.named_parameters():
         weight.requires_grad_(factors.get(name, 1.0) > 0)
     trained = trained_parameters(recipe, model)
@@ -329,6 +350,7 @@ def training_loss(
     target: Tensor,
     facts: Tensor,
     state: State | None,
+    teacher: Teacher | None = None,
 ) -> Tensor:
     """Return the loss of a batch, as a training step computes it."""
     penalties: Penalties = {}
@@ -342,4 +364,7 @@ def training_loss(
     loss = sum_costs(model.output, outputs, target, recipe.training.label_smoothing)
     for penalty in reduce_penalties(penalties).values():
         loss = loss + penalty
+    if teacher is not None:
+        logits = teacher.logits(sources, target, {})
+        loss = loss + softened_divergence(outputs, logits, target, teacher.settings.temperature)
     return loss

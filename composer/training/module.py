@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.nn import Parameter
 from torch.optim import Optimizer
@@ -17,17 +17,19 @@ from blocks.core.contract import Block, Penalties, State, reduce_penalties
 from composer.data.collate import BatchLoader
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
+from composer.inference.run import Run
 from composer.metrics.table import token_scores
+from composer.model.adapters import adapter_parameters, add_adapters, training_factors
 from composer.model.builder import build
 from composer.model.characters import write_characters
 from composer.model.encoder_decoder import NO_INPUTS, EncoderDecoder, StepInputs, map_leaves
-from composer.model.parameter_paths import learning_rate_factors
 from composer.model.special_tokens import BOS, EOS, PAD
 from composer.model.trained_parameters import trained_parameters
-from composer.model.weights import initialize
+from composer.model.weights import count_parameters, initialize
 from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe, load_checkpoint_text
 from composer.recipe.training_sections import GradientNoise
+from composer.training.distillation import DistillationLoss, Teacher, build_projections
 from composer.training.lightning import LightningModule, Strategy
 from composer.training.loss import sum_costs
 from composer.training.sharding import full_state, is_sharded, local_part, shard
@@ -68,17 +70,20 @@ class Seq2SeqModule(LightningModule):
             Tokenizers.from_text(tokenizer),
         )
         self.model = self.build_model()
-        self.rate_factors = learning_rate_factors(self.recipe, self.model)
-        for name, factor in self.rate_factors.items():
-            self.model.get_parameter(name).requires_grad_(factor > 0)
+        self.num_parameters = count_parameters(self.model)
+        if self.recipe.training.adapters is None:
+            self.freeze_untrained()
         self.train_forward: Callable[..., Tensor] = self.model.__call__
         self.carried: dict[int, State] = {}
         blocks = [module for module in self.model.modules() if isinstance(module, Block)]
+        self.teacher: Teacher | None = None
+        self.projections = nn.ModuleList()
         self.counting_blocks = [
             block for block in blocks if type(block).finish_step is not Block.finish_step
         ]
-        changing = [block for block in blocks if type(block).set_progress is not Block.set_progress]
-        self.progress_blocks = [block for block in changing if not is_frozen(block)]
+        self.changing_blocks = [
+            block for block in blocks if type(block).set_progress is not Block.set_progress
+        ]
         self.loop_progress: Progress | None = None
         self.val_losses: list[float] = []
         self.spent: Tensor
@@ -92,7 +97,31 @@ class Seq2SeqModule(LightningModule):
         """Return the module with fresh weights, drawn from torch's global stream."""
         module = cls(recipe.dump(), tokenizers.text, (recipe, tokenizers))
         initialize(module.model, recipe.training.initialization)
+        module.add_adapters()
         return module
+
+    def add_adapters(self) -> None:
+        """Put the adapters of the recipe beside the matrices, whose values must be there by now."""
+        if self.recipe.training.adapters is not None and not adapter_parameters(self.model):
+            add_adapters(self.recipe, self.model)
+            self.freeze_untrained()
+
+    def learn_from(self, run: Run) -> None:
+        """Take the model of a run as the teacher, and build what maps hidden outputs to its own."""
+        settings = self.recipe.training.distillation
+        assert settings is not None
+        self.projections = build_projections(settings.hidden, self.model, run.model.to(self.device))
+        self.teacher = Teacher(run.model, self.model, settings)
+
+    def on_fit_start(self) -> None:
+        """Move the teacher to the device of the training."""
+        if self.teacher is not None:
+            self.teacher.move_to(self.device, next(self.model.parameters()).dtype)
+
+    def freeze_untrained(self) -> None:
+        """Compute gradients of those parameters alone that are trained."""
+        for name, factor in training_factors(self.recipe, self.model).items():
+            self.model.get_parameter(name).requires_grad_(factor > 0)
 
     def build_model(self) -> EncoderDecoder:
         """Return a new model of the recipe, for the vocabularies of the tokenizers."""
@@ -102,6 +131,7 @@ class Seq2SeqModule(LightningModule):
 
     def configure_model(self) -> None:
         """Convert and shard the model. Lightning calls this before it loads a checkpoint."""
+        self.add_adapters()
         if self.recipe.training.precision == 64:
             # Lightning would do so after it has loaded: half of each number would be lost
             self.double()
@@ -150,11 +180,12 @@ class Seq2SeqModule(LightningModule):
     def unsharded_model(self) -> EncoderDecoder:
         """Return a model for the final weights in 32 bits: itself, if it is whole, or a new one.
 
-        A new one, if it is sharded, or was rounded to 16 bits: a checkpoint has no tables that are
-        computed.
+        A new one, if it is sharded, has adapters, or was rounded to 16 bits: a checkpoint has no
+        tables that are computed.
         """
         is_whole = not is_sharded(self.model) and self.recipe.training.precision != "bf16-true"
-        return self.model.float() if is_whole else self.build_model()
+        is_plain = self.recipe.training.adapters is None
+        return self.model.float() if is_whole and is_plain else self.build_model()
 
     def full_model(self) -> EncoderDecoder:
         """Return the model to decode with, a copy if it is sharded; a collective call."""
@@ -184,8 +215,9 @@ class Seq2SeqModule(LightningModule):
         self.last_batch = batch
         training, spent = self.recipe.training, self.progress().spent
         self.spent.fill_(spent)
-        for block in self.progress_blocks:
-            block.set_progress(spent)
+        for block in self.changing_blocks:
+            if not is_frozen(block):
+                block.set_progress(spent)
         penalties: Penalties = {}
         inputs = StepInputs(None, penalties, self.spent, batch["facts"], batch.get("packed", {}))
         target, read = batch["target_out"], self.decoder_input(batch, spent)  # (B, T) each
@@ -194,6 +226,12 @@ class Seq2SeqModule(LightningModule):
         else:
             outputs = self.carry_on(read, batch["window"], batch["turn"], inputs, target)
         loss = sum_costs(self.model.output, outputs, target, training.label_smoothing)
+        hidden = None
+        if training.distillation is not None:
+            taught = self.taught_loss(batch, read, outputs)
+            self.train_sums.add(distillation=taught.divergence.detach() / batch["tokens"])
+            weight, hidden = training.distillation.weight, taught.hidden
+            loss = (1.0 - weight) * loss + weight * taught.divergence
         if training.curriculum:
             self.train_sums.add(**count_wrong_rows(outputs, target, batch["graded"]))
         del outputs  # the largest tensor by far: the backward pass needs its memory
@@ -203,10 +241,24 @@ class Seq2SeqModule(LightningModule):
             loss = loss + penalty * (
                 parts / batch["tokens"] if reduction == "tokens" else parts * batch["part"]
             )
+        if hidden is not None and training.distillation is not None:
+            self.train_sums.add(hidden=hidden.detach() * batch["part"])
+            loss = loss + training.distillation.weight * hidden * (parts * batch["part"])
         self.train_sums.add(loss=loss.detach() / parts)
         if self.loop_progress is None:
             self.log("train/loss", loss.detach(), prog_bar=True)
         return loss
+
+    def taught_loss(self, batch: Batch, read: Tensor, outputs: Tensor) -> DistillationLoss:
+        """Return what a batch costs by the teacher, which reads what the decoder read, (B, T).
+
+        Raises RunFailed without a teacher.
+        """
+        if self.teacher is None:
+            message = "this module has no teacher to learn from"
+            raise RunFailed.of(message, "train with `composer.train`, or call `learn_from` first")
+        logits = self.teacher.logits(batch["sources"], read, batch.get("packed", {}))
+        return self.teacher.loss(outputs, logits, batch["target_out"], self.projections)
 
     def carry_on(
         self,
@@ -252,7 +304,10 @@ class Seq2SeqModule(LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         """Return the recipe's optimizer over all parameters that train."""
-        return self.recipe.training.optimizer.build(trained_parameters(self.recipe, self.model))
+        trained = trained_parameters(self.recipe, self.model)
+        projections = [*self.projections.parameters()]
+        trained = trained._replace(parameters=[*trained.parameters, *projections])
+        return self.recipe.training.optimizer.build(trained)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Finish the blocks' step, and set its learning rate.

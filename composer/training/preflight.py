@@ -15,6 +15,7 @@ from composer.checks.budget import EpochSize
 from composer.checks.planner import Plan, plan
 from composer.checks.problem import Problems, faults
 from composer.checks.read_data import ReadData
+from composer.checks.teacher import teacher_faults
 from composer.data.answer_limits import AnswerLimits
 from composer.data.encoding import cache_faults
 from composer.data.sources import DataSource, is_endless
@@ -132,6 +133,8 @@ def check_model_and_data(
         sizes = sample.data.tokenizers.sizes
         if planned is None or planned.vocabularies != sizes:
             model_faults = _attempt(lambda: plan(recipe, sizes))[1] or model_faults
+    if data != "none":
+        data_faults = [*data_faults, *teacher_faults(recipe, source.folders, data == "if_here")]
     if model_faults or data_faults or planned is None:
         raise ComposerError([*model_faults, *data_faults])
     return planned, sample

@@ -32,6 +32,7 @@ from composer.fingerprint import (
     is_recorded,
     known_changes,
     lines_sha256,
+    teacher_facts,
     versions,
 )
 from composer.model.weights import describe_difference
@@ -113,6 +114,8 @@ class ReproducedRun:
             differs.append(
                 "its budget is in minutes, of whose spending it records the number of steps alone"
             )
+        if teacher_facts(self.record.teacher) != teacher_facts(record.teacher):
+            differs.append("its teacher had other weights")
         if not self.has_data(record.fingerprint_parts.lines, data.pairs):
             differs.append("the data are not those that it was trained on")
         elif self.record.data.sha256 not in (None, record.data.sha256):

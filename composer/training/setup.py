@@ -7,26 +7,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import torch
-
 from composer.checks.block_values import values
 from composer.checks.planner import Plan, at_sizes
 from composer.checks.problem import faults
+from composer.checks.teacher import other_tokenizer
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError
-from composer.fingerprint import check_checkpoint
-from composer.inference.run import open_run
+from composer.fingerprint import check_checkpoint, teacher_facts, teacher_run
 from composer.metrics.choice import TextMetrics
 from composer.recipe.recipe import Recipe
-from composer.run_dir import RESUME, RunDir, latest_checkpoint
-from composer.runs.record import Budget
+from composer.run_dir import OTHER_RUN, RESUME, RunDir, latest_checkpoint
+from composer.runs.record import Budget, TeacherRun
 from composer.training.budget import plan_budgets, resumed_budgets
 from composer.training.callback import TrainingLoopCallback
 from composer.training.claim import ClaimedRun
 from composer.training.datamodule import Curriculum, RecipeDataModule
+from composer.training.distillation import open_frozen
 from composer.training.lightning import Callback, Logger, Trainer, seed_everything
 from composer.training.loggers import ProgressDisplay
 from composer.training.module import Seq2SeqModule
@@ -57,6 +56,7 @@ class TrainingSetup:
 
     metrics: Those of decoded texts; None where nothing is decoded.
     plan: The plan of the model; only the main process has one.
+    teacher: The run that a distilled model learns from.
     """
 
     run: ClaimedRun
@@ -69,6 +69,7 @@ class TrainingSetup:
     loop: TrainingLoopCallback
     trainer: Trainer
     plan: Plan | None
+    teacher: TeacherRun | None
 
     @property
     def recipe(self) -> Recipe:
@@ -103,7 +104,8 @@ def setup(
     recipe, say = run.recipe, display.say
     initial_run = run.initial_run
     say(f"{recipe.name}: reading the data")
-    data = open_data(run, source)
+    teacher = find_same_teacher(run, source)
+    data = open_data(run, source, teacher)
     checkpoint = find_checkpoint(run, data.tokenizers, say)
     if run.record:
         budgets = resumed_budgets(recipe, run.record, checkpoint, run.finish)
@@ -115,6 +117,9 @@ def setup(
     transfer = None
     if initial_run is not None and checkpoint is None:
         transfer = take_weights(module, data.tokenizers, initial_run, say)
+    module.add_adapters()
+    if teacher is not None:
+        module.learn_from(open_frozen(Path(teacher.run)))
     check_block_values(module)
     if recipe.training.compile:
         module.compile_model(say)
@@ -125,13 +130,29 @@ def setup(
         say(metrics.left_out)
     trainer = build_trainer(recipe, [*weight_averages(recipe), loop, *callbacks], loggers)
     start = Start(checkpoint, transfer, budgets)
-    return TrainingSetup(run, source, display, data, metrics, start, module, loop, trainer, plan)
+    return TrainingSetup(
+        run, source, display, data, metrics, start, module, loop, trainer, plan, teacher
+    )
 
 
-def open_data(run: ClaimedRun, source: DataSource) -> RecipeDataModule:
+def find_same_teacher(run: ClaimedRun, source: DataSource) -> TeacherRun | None:
+    """Return the teacher of a run. Raises RunError if a resumed run was begun with another."""
+    teacher = teacher_run(run.recipe, source.folders)
+    recorded = run.record.teacher if run.record else None
+    if recorded and teacher_facts(teacher) != teacher_facts(recorded):
+        message = "the teacher of this run is not there, or has other weights than when it began"
+        fix = f"put it back as it was, {recorded.run}, or begin a new run with {OTHER_RUN}"
+        raise RunError.of(message, fix, str(run.run_dir.path))
+    return teacher
+
+
+def open_data(
+    run: ClaimedRun, source: DataSource, teacher: TeacherRun | None = None
+) -> RecipeDataModule:
     """Read and encode the data. Raises RunError if a resumed run was begun with other data.
 
-    The tokenizers are the run's own, or else those of the run that it reproduces or starts from.
+    The tokenizers are the run's own, or else those of the run that it reproduces, starts from or
+    learns from. Raises RecipeError if they are not the teacher's.
     """
     recipe, run_dir = run.recipe, run.run_dir
     is_begun = run_dir.tokenizer.exists()
@@ -139,9 +160,15 @@ def open_data(run: ClaimedRun, source: DataSource) -> RecipeDataModule:
     if run.original and not is_begun:
         tokenizers = run.original.tokenizers(source)
     tokenizers = tokenizers or existing_tokenizers(recipe, run_dir, run.initial_run)
+    if tokenizers is None and teacher is not None:
+        tokenizers = existing_tokenizers(recipe, run_dir, Path(teacher.run))
     data = RecipeDataModule(recipe, source, tokenizers or cached_tokenizers(source))
     if run.record and is_begun:
         check_same_data(source, data.data, run.record, run_dir)
+    if teacher is not None:
+        theirs = Tokenizers.load(RunDir(Path(teacher.run)).tokenizer)
+        if not theirs.gives_ids_of(data.tokenizers):
+            raise RecipeError([*faults(recipe, [other_tokenizer()])])
     return data
 
 
@@ -176,12 +203,14 @@ def take_weights(
     module: Seq2SeqModule, tokenizers: Tokenizers, initial_run: Path, say: Callable[[str], None]
 ) -> Transfer:
     """Load the weights of another run into a module, and say which blocks start anew."""
-    # its random weights must not move the stream of the training
-    with torch.random.fork_rng(devices=[]):
-        source = open_run(initial_run)
-    transfer = transfer_weights(module.recipe, tokenizers, module.model, source)
+    source, recipe = open_frozen(initial_run), module.recipe
+    transfer = transfer_weights(recipe, tokenizers, module.model, source)
     for line in transfer.describe():
         say(line)
+    if recipe.training.adapters and sum(transfer.new.values()):
+        message = f"these blocks would stay random beside adapters: {', '.join(transfer.new)}"
+        fix = "train them first, without `training.adapters`, and start from that run"
+        raise RunError.of(message, fix, str(initial_run))
     return transfer
 
 

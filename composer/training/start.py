@@ -6,7 +6,7 @@ from composer.atomic_io import atomic_write
 from composer.data.sources import is_endless
 from composer.errors import one_line_error
 from composer.fingerprint import known_changes
-from composer.model.parameter_paths import count_frozen
+from composer.model.adapters import count_frozen, describe_sizes
 from composer.recipe.earlier_versions import TRAINING_CHANGES, changes_since
 from composer.run_dir import checkpoint_step, read_metrics
 from composer.runs.record import RunRecord
@@ -99,3 +99,5 @@ def announce(training: TrainingSetup, record: RunRecord) -> None:
     if count := count_frozen(recipe, training.module.model):
         frozen = f", {count:,} of them frozen"
     say(f"{record.parameters:,} parameters{frozen}; {pairs}; vocabulary: {sizes}")
+    for line in describe_sizes(training.plan.adapters if training.plan else {}):
+        say(line)

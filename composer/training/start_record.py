@@ -15,7 +15,6 @@ from composer.fingerprint import (
     make_fingerprints,
 )
 from composer.model.trained_parameters import optimizer_parts
-from composer.model.weights import count_parameters
 from composer.recipe.earlier_versions import TRAINING_CHANGES, changes_since
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.recipe import Recipe
@@ -55,12 +54,13 @@ def fresh_record(training: TrainingSetup) -> RunRecord:
         start_from=str(initial_run) if initial_run else None,
         initial_weights=initial_weights(RunDir(initial_run)) if initial_run else None,
         transferred=transfer.record() if transfer else None,
+        teacher=training.teacher,
         data=data_record(training),
         metrics=chosen_metrics(training),
         recipe_sha256=recipe_sha256(recipe),
         tokenizer_sha256=tokenizers.sha256,
         vocabularies=tokenizers.sizes,
-        parameters=count_parameters(training.module.model),
+        parameters=training.module.num_parameters,
         optimizer_parts=optimizer_parts(recipe, training.module.model),
         wandb_id=secrets.token_hex(4),
     )
@@ -131,7 +131,7 @@ def with_fingerprints(
     draws = plan is not None and plan.draws_random_numbers
     processes = training.trainer.world_size if draws else 1
     parts = FingerprintParts(lines, processes, tuple(changes))
-    prints = make_fingerprints(recipe, parts, record.initial_weights, record.budgets)
+    prints = make_fingerprints(recipe, parts, record)
     fingerprints = Fingerprints(
         model=prints["model"],
         data=prints["data"],

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from composer.checks.planner import Plan
 from composer.data.sources import DataSource
+from composer.errors import RecipeError
 from composer.fingerprint import read_verified
 from composer.recipe.recipe import Recipe
+from composer.run_dir import START_FROM
 from composer.runs.record import RunRecord
 from composer.training.claim import ClaimedRun, choose_folder, claim_run, locked_run
 from composer.training.devices import resolve_devices
@@ -68,6 +70,7 @@ def train(
     claimed = claim_run(recipe, run_dir, start_from, resume, finish, say)
     if claimed.has_nothing_left:
         return finished_result(claimed, display)
+    check_adapted_run(claimed)
     source = claimed.open_source(data)
     plan = check_and_plan(source, say) if is_main_process() else None
     if processes > 1:
@@ -84,6 +87,15 @@ def train(
             training.loop.logger = start_logging(training)
         fit(training)
         return TrainingResult(claimed.run_dir.path, finalize(training))
+
+
+def check_adapted_run(claimed: ClaimedRun) -> None:
+    """Raise RecipeError for adapters beside random weights."""
+    recipe = claimed.recipe
+    if recipe.training.adapters and claimed.initial_run is None:
+        message = "adapters are trained beside the weights of a run, and these would be random"
+        fix = f"name the run with {START_FROM}"
+        raise RecipeError([recipe.fault("missing", ("training", "adapters"), message, fix)])
 
 
 def open_display(recipe: Recipe) -> ProgressDisplay:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from composer.checks.planner import Plan, at_sizes
 from composer.data.largest_batch import BatchSize
+from composer.data.teacher import find_teacher
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_data
 from composer.training.dry_run import largest_batch_of
@@ -30,9 +31,10 @@ class TrainingPlan(Plan):
     @cached_property
     def memory(self) -> MemoryEstimate:
         """Memory of the training; it is counted at the first use, which takes seconds."""
-        return estimate_memory(
-            self.recipe, self.vocabularies, self.batch, self.trial and self.trial.spelled
-        )
+        folder = find_teacher(self.recipe, self.recipe.folders())
+        teacher = load(RunDir(folder).recipe) if folder else None
+        spelled = self.trial and self.trial.spelled
+        return estimate_memory(self.recipe, self.vocabularies, self.batch, spelled, teacher)
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data, with `training`, its memory, and `trial`."""

@@ -16,14 +16,18 @@ from composer.data.collate import BatchLoader
 from composer.data.largest_batch import BatchSize, largest_batch, relative_size, side_positions
 from composer.data.sampler import BatchSlice, EpochSampler
 from composer.data.sources import DataSource
+from composer.data.teacher import find_teacher
+from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.inference.freed_memory import keep_freed_memory
 from composer.model.characters import Spelled
 from composer.model.footprint import training_device
 from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe, load_text
+from composer.run_dir import RunDir
 from composer.training.datamodule import RecipeDataModule
 from composer.training.devices import resolve_devices
+from composer.training.distillation import open_frozen
 from composer.training.lightning import Callback, LightningModule, Trainer, seed_everything
 from composer.training.module import Seq2SeqModule
 from composer.training.process_state import restored_process
@@ -163,11 +167,17 @@ def time_training(recipe: Recipe) -> TrialRun:
     """
     silence_lightning()
     source = DataSource(recipe, recipe.folders())
-    module_data = RecipeDataModule(recipe, source, cached_tokenizers(source))
+    teacher = find_teacher(recipe, source.folders)
+    tokenizers = (
+        Tokenizers.load(RunDir(teacher).tokenizer) if teacher else cached_tokenizers(source)
+    )
+    module_data = RecipeDataModule(recipe, source, tokenizers)
     device, devices = training_device(recipe), resolve_devices(recipe).processes
     seed_everything(recipe.training.seed, verbose=False)
     meter = TrialMeter(device)
     module = Seq2SeqModule.from_recipe(recipe, module_data.tokenizers)
+    if teacher is not None:
+        module.learn_from(open_frozen(teacher))
     if recipe.training.compile:
         module.compile_model(lambda _: None)
     accumulate = recipe.training.accumulate
