@@ -18,7 +18,7 @@ import torch
 import composer
 from composer import block
 from composer.data.tasks.sequences import Copy
-from composer.errors import ComposerError, RecipeError, RunError
+from composer.errors import ComposerError, DataError, RecipeError, RunError
 from composer.inference.run import Run
 from composer.recipe.sections import (
     Data,
@@ -364,13 +364,15 @@ def test_hypotheses_scores_and_prefixes_are_asked_for_in_python(run: Run) -> Non
     with pytest.raises(RunError, match="in Python `beam=2`"):
         run.translate(lines, n_best=2)
     assert run.translate(["a b", "c"], prefix=["d", ""])[0].startswith("d")
-    with pytest.raises(RunError, match="there are 1 prefixes for 3 lines"):
+    with pytest.raises(RunError, match="`prefixes` has 1 text for 3 lines"):
         run.translate(lines, prefix=["a"])
     with pytest.raises(RunError, match="`n_best=1` or more"):
         run.translate(lines, n_best=0)
     with pytest.raises(TypeError, match="lines are a list of texts"):
         run.translate("a b")
-    for line in (3, ("a", "b"), {"a": "b"}, Path("a")):
+    with pytest.raises(DataError, match="this line has 2 texts, and the model reads one"):
+        run.translate([("a", "b")])
+    for line in (3, {"a": "b"}, Path("a")):
         with pytest.raises(RunError, match="expected a string"):
             run.translate([line])
 
@@ -436,7 +438,7 @@ def test_given_targets_are_scored_as_translations_are(run: Run) -> None:
     assert log_p[0, :2].gather(-1, target[0, :2, None])[:, 0].tolist() == pytest.approx(
         short.log_probabilities
     )
-    with pytest.raises(RunError, match="there are 1 targets for 2 lines"):
+    with pytest.raises(RunError, match="`targets` has 1 text for 2 lines"):
         run.score(["a", "b"], ["a"])
     with pytest.raises(TypeError, match="lines are a list"):
         run.score(["a", "b"], "ab")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from functools import partial
 from typing import Annotated
 
@@ -67,8 +68,7 @@ def serve(
     POST /v1/translate takes {"lines": [...]}, /v1/generate {"prompt": "..."} for a language model;
     /healthz and /metrics (Prometheus) take GET. Each run is a model by its folder's name; the first
     is the default. Requests that arrive together are decoded together. Ctrl-C and SIGTERM end the
-    server once the requests that have begun are answered; a second one
-    does not wait for them.
+    server once the requests that have begun are answered; a second one ends it at once.
     """
     folders, overrides = split_runs(runs)
     with options.show_loading():
@@ -78,17 +78,22 @@ def serve(
     opened = []
     for folder in folders:
         opened.append(open_run(folder, [*overrides, *engine_overrides(folder, overrides, engine)]))
-    api.serve(
-        opened,
-        host=host,
-        port=port,
-        token=token,
-        wait_ms=wait_ms,
-        batch_lines=batch_lines,
-        queue=queue,
-        timeout=timeout,
-        max_bytes=max_bytes,
-        max_lines=max_lines,
-        max_characters=max_characters,
-        page=page,
-    )
+    try:
+        api.serve(
+            opened,
+            host=host,
+            port=port,
+            token=token,
+            wait_ms=wait_ms,
+            batch_lines=batch_lines,
+            queue=queue,
+            timeout=timeout,
+            max_bytes=max_bytes,
+            max_lines=max_lines,
+            max_characters=max_characters,
+            page=page,
+        )
+    except (KeyboardInterrupt, SystemExit):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # or the interpreter's end shows a traceback
+        raise

@@ -29,7 +29,7 @@ from composer.data.tables import SURROGATE
 from composer.data.tokenizer import Tokenizers
 from composer.data.windows import measured_lines
 from composer.errors import DataError, Fault, RunError, RunFailed
-from composer.formatting import strip_control_characters
+from composer.formatting import count_noun, strip_control_characters
 from composer.inference.decode import SourceIds, evaluation_mode
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.features import feature_settings
@@ -163,10 +163,8 @@ def check_lines(
     if isinstance(lines, str | Path) or isinstance(paired, str):
         raise TypeError("lines are a list of texts: write `[line]`")
     if paired is not None and len(lines) != len(paired):
-        raise RunError.of(
-            f"there are {len(paired)} {what} for {len(lines)} lines",
-            'give every line one; it may be ""',
-        )
+        counts = f"{count_noun(len(paired), 'text')} for {count_noun(len(lines), 'line')}"
+        raise RunError.of(f"`{what}` has {counts}", 'give every line one; it may be ""')
     checked = [
         line_texts(recipe, line, number, origin) for number, line in enumerate(lines, start=1)
     ]
@@ -180,15 +178,10 @@ def line_texts(recipe: Recipe, line: GivenLine, number: int, origin: str) -> Lin
     sides = recipe.sources
     if isinstance(line, str) and len(sides) > 1:
         return split_source(line, sides, number, origin)
-    if len(sides) > 1:
-        is_row = isinstance(line, tuple | list)
-    else:
-        is_row = isinstance(line, tuple) and len(line) == 1
-    texts: list[Any] = [*line] if is_row and not isinstance(line, str | Path) else [line]
-    if len(sides) > 1 and len(texts) != len(sides):
-        raise text_count_error(
-            len(texts), sides, number, origin, "give it a text for each, in this order"
-        )
+    texts: list[Any] = [*line] if isinstance(line, tuple | list) else [line]
+    if len(texts) != max(1, len(sides)):
+        fix = "give it a text for each, in this order" if len(sides) > 1 else "give it one text"
+        raise text_count_error(len(texts), sides, number, origin, fix)
     columns = [feature_settings(recipe.data, side) for side in sides] or [None]
     read = []
     for text, column in zip(texts, columns, strict=True):
@@ -267,8 +260,8 @@ def text_count_error(
     count: int, sides: Sequence[str], number: int, origin: str, fix: str, excerpt: str = ""
 ) -> DataError:
     """Return the error of a line whose texts are not as many as the encoders."""
-    texts = "1 text" if count == 1 else f"{count} texts"
-    message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
+    reads = f"{len(sides)}: {', '.join(sides)}" if len(sides) > 1 else "one"
+    message = f"this line has {count_noun(count, 'text')}, and the model reads {reads}"
     return DataError([Fault(origin, number, 1, "columns", "", message, fix, excerpt[:200])])
 
 

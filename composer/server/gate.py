@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,8 +21,32 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 """The types of ASGI."""
+EVENTS = "text/event-stream"
+LAST_SECONDS = 1.0
+"""Seconds in which a client has to take the last event of a stream."""
 JOB = "seqcomposer.job"
 """The key of a request's job in its scope."""
+
+
+@dataclass
+class Sent:
+    """How much of an answer has been sent.
+
+    status: 0 before the headers. is_stream: True of server-sent events. is_whole: True at the end.
+    """
+
+    status: int = 0
+    is_stream: bool = False
+    is_whole: bool = False
+
+    def note(self, message: Message) -> None:
+        """Note a message that is being sent."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            kind = dict(message["headers"]).get(b"content-type", b"")
+            self.is_stream = kind.startswith(EVENTS.encode())
+        else:
+            self.is_whole = not message.get("more_body", False)
 
 
 class Gate:
@@ -38,12 +64,11 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, statuses = monotonic(), list[int]()
+        begun, sent = monotonic(), Sent()
 
         async def send_noted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
             await send(message)
+            sent.note(message)
 
         self.open_requests += 1
         try:
@@ -51,17 +76,19 @@ class Gate:
         except Refused as refused:
             await send_refusal(send_noted, refused)
         except TimeoutError:
-            if not statuses:  # a stream that has begun is cut, which its reader sees
-                limit = f"{self.settings.timeout:g} seconds"
-                late = Refused(504, "time", f"the answer took more than {limit}", "send less")
+            message = f"the answer took longer than {self.settings.timeout:g} s"
+            late = Refused(504, "time", message, "send less, or try again later")
+            if not sent.status:
                 await send_refusal(send_noted, late)
+            elif sent.is_stream and not sent.is_whole:
+                await send_last_event(send_noted, late)
         finally:
             self.open_requests -= 1
             job: Job | None = scope.get(JOB)
             if job is not None:
                 self.worker.drop(job)
-            status = statuses[0] if statuses else GONE
-            self.worker.measures.add_request(scope["path"], status, monotonic() - begun)
+            seconds = monotonic() - begun
+            self.worker.measures.add_request(scope["path"], sent.status or GONE, seconds)
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on. Raises Refused and TimeoutError."""
@@ -71,7 +98,7 @@ class Gate:
             async with asyncio.timeout_at(end):
                 body = await read_body(receive, self.settings.max_bytes)
         except TimeoutError:
-            message = f"the body did not arrive in {self.settings.timeout:g} seconds"
+            message = f"the body did not arrive in {self.settings.timeout:g} s"
             raise Refused(408, "time", message, "send it faster") from None
         arrived: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -121,19 +148,20 @@ async def read_body(receive: Receive, limit: int) -> bytes:
             body += part
         has_more = message.get("more_body", False)
     if size > limit:
-        problem = f"the body has {size:,} bytes, and {limit:,} are accepted"
+        problem = f"the body has {size:,} bytes, and the limit is {limit:,}"
         raise Refused(413, "size", problem, "send several requests")
     return bytes(body)
 
 
 async def send_refusal(send: Send, refused: Refused) -> None:
     """Answer with an error."""
-    body = refused.body().encode()
-    headers = {
-        "Content-Type": "application/json",
-        "Content-Length": str(len(body)),
-        **refused.headers,
-    }
-    pairs = [(key.lower().encode(), value.encode()) for key, value in headers.items()]
-    await send({"type": "http.response.start", "status": refused.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
+    headers = [(key.lower().encode(), value.encode()) for key, value in refused.headers.items()]
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": refused.body().encode()})
+
+
+async def send_last_event(send: Send, refused: Refused) -> None:
+    """End a stream of events with an error; one whose client reads nothing stays cut."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_SECONDS):
+            await send({"type": "http.response.body", "body": refused.event().encode()})

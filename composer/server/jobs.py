@@ -10,12 +10,12 @@ from time import monotonic
 
 from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET
+from composer.formatting import count_noun
 from composer.inference.answers import Translation, has_text
 from composer.inference.generate import encode_prompts, generation_settings, write_texts
 from composer.inference.lines import GivenLine, check_lines, encode_lines
 from composer.inference.methods import Beam, Greedy, Viterbi
 from composer.inference.run import Run, decoding_settings, translate_lines
-from composer.inference.translate import reads_files
 from composer.recipe.choices import Decoder
 from composer.server.refusals import Refused
 from composer.server.requests import GenerateBody, TranslateBody
@@ -63,11 +63,9 @@ class Translating(Job):
     @classmethod
     def of(cls, run: Run, body: TranslateBody) -> Translating:
         """Return the work of a request. Raises Refused and ComposerError for its mistakes."""
-        if reads_files(run.recipe):
-            message = "this model reads images, sounds or vectors, and this server opens no files"
-            raise Refused(422, "sources", message, "use `seqcomposer translate`")
-        check_lengths(run, body.lines, body.prefixes)
         decoding = decoding_settings(run.recipe, body.beam)
+        check_n_best(decoding, body.n_best)
+        check_lengths(run, body.lines, body.prefixes)
         return cls(run, body.lines, decoding, body.prefixes, body.beam, body.n_best)
 
     @property
@@ -81,6 +79,19 @@ class Translating(Job):
         prefixes = [prefix for job in batch for prefix in job.prefixes or ()]
         begun = None if self.prefixes is None else prefixes
         return translate_lines([self.run], lines, self.decoding, begun, self.n_best)
+
+
+def check_n_best(decoding: Decoder, n_best: int) -> None:
+    """Raise Refused if a method finds fewer answers of a line than are asked for."""
+    most = n_best
+    if isinstance(decoding, Beam):
+        most = decoding.size
+    elif decoding.one_answer:
+        most = 1
+    if n_best > most:
+        finds = f"a beam of {most}" if isinstance(decoding, Beam) else f"`{decoding.word}`"
+        message = f"{finds} finds {count_noun(most, 'answer')}, and {n_best} are asked for"
+        raise Refused(422, "n_best", message, f'send `"beam": {n_best}`')
 
 
 def check_lengths(run: Run, lines: Sequence[GivenLine], prefixes: Sequence[str] | None) -> None:

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from composer.errors import RunError, os_error_reason
 from composer.inference.engine import decoding_models
 from composer.inference.lines import write_note
 from composer.inference.run import Run
+from composer.inference.translate import reads_files
 from composer.processes.endings import end_process
 from composer.processes.signals import end_by
 from composer.server.app import create_app
 from composer.server.gate import Gate
+from composer.server.refusals import Refused
 from composer.server.settings import Settings
 
 CLOSE_SECONDS = 5
 """Seconds for connections to close once all requests are answered."""
 
 
+class Protocol(H11Protocol):
+    """HTTP/1.1 in which a request that cannot be read is refused as all others are."""
+
+    def send_400_response(self, msg: str) -> None:
+        fix = "check its first line and its headers, such as `Host` and `Content-Length`"
+        refused = Refused(400, "http", "this is no valid request of HTTP/1.1", fix)
+        headers = {**refused.headers, "Connection": "close"}
+        response = h11.Response(status_code=400, headers=[*headers.items()], reason=b"Bad Request")
+        for event in (response, h11.Data(data=refused.body().encode()), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
 class Server(uvicorn.Server):
-    """A server that answers what has begun after a signal, and refuses what comes; a second signal
-    ends it.
+    """A server that answers after a signal what has begun, and refuses what comes.
+
+    A second signal ends the process.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -34,7 +53,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 gate,
-                http="h11",
+                http=Protocol,
                 ws="none",
                 lifespan="off",
                 log_level="warning",
@@ -44,8 +63,9 @@ class Server(uvicorn.Server):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.signals:  # an end of the interpreter would wait for the model, or abort under it
+            os._exit(128 + sig)
         self.gate.is_draining = True
-        self.should_exit = bool(self.signals)
         self.signals.append(sig)
 
     async def on_tick(self, counter: int) -> bool:
@@ -68,8 +88,9 @@ def serve_runs(runs: Sequence[Run], settings: Settings, page: Path | None = None
         host = f"[{host}]" if ":" in host else host
         write_note(f"serving {', '.join(named)} at http://{host}:{port}")
         server = Server(gate)
-        server.run([listening])
-    is_ended = gate.worker.close()
+        with server.capture_signals():  # until the model has ended, too
+            server.run([listening])
+            is_ended = gate.worker.close()
     if server.signals and not is_ended:
         end_process(128 + server.signals[0])  # the interpreter's end would abort under its thread
     if server.signals:
@@ -77,10 +98,18 @@ def serve_runs(runs: Sequence[Run], settings: Settings, page: Path | None = None
 
 
 def by_name(runs: Sequence[Run]) -> dict[str, Run]:
-    """Return runs by the names of their folders. Raises RunError for two of one name."""
+    """Return runs by the names of their folders.
+
+    Raises RunError for two of one name, and for one that reads files: clients name none.
+    """
     named: dict[str, Run] = {}
     for run in runs:
-        name = run.run_dir.path.absolute().name
+        path = run.run_dir.path
+        if reads_files(run.recipe):
+            message = "this model reads images, sounds or vectors, and a server opens no files"
+            fix = f"leave it out, and use `seqcomposer translate {path}`"
+            raise RunError.of(message, fix, str(path))
+        name = path.absolute().name
         if name in named:
             message = f"two runs are called `{name}`, and a request names one"
             raise RunError.of(message, "rename a folder, or make a link with another name")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from composer.errors import ComposerError, RunFailed, one_line_error
 
-RETRY = {"Retry-After": "1"}
 GONE = 499
 """Status in the measures of a request whose client has left."""
 
@@ -23,10 +22,17 @@ class Refused(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that belong to the status."""
+        """Headers of the answer."""
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(self.body()))}
         if self.status == 401:
-            return {"WWW-Authenticate": "Bearer"}
-        return RETRY if self.status == 503 else {}
+            headers["WWW-Authenticate"] = "Bearer"
+        if self.status == 503:
+            headers["Retry-After"] = "1"
+        return headers
+
+    def event(self) -> str:
+        """Return the error as a server-sent event."""
+        return f"data: {self.body()}\n\n"
 
     def body(self) -> str:
         """Return the error as JSON, in ASCII: a message may quote half of a character."""

@@ -9,6 +9,7 @@ from threading import Condition, Thread
 from time import monotonic
 
 from composer.errors import BlockCodeErrors, error_of_code
+from composer.formatting import count_noun
 from composer.server.jobs import Job
 from composer.server.measures import Measures
 from composer.server.refusals import Refused
@@ -37,7 +38,7 @@ class Worker:
     def reserve(self) -> Iterator[None]:
         """Keep a place while a request becomes a job. Raises Refused if there is none."""
         if self.reserved + len(self.waiting) >= self.settings.queue:
-            message = f"{self.settings.queue:,} requests are waiting, and there is no more room"
+            message = f"the queue of {count_noun(self.settings.queue, 'request')} is full"
             raise Refused(503, "full", message, "try again in a second")
         self.reserved += 1
         try:

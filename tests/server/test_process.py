@@ -28,9 +28,11 @@ from composer.model.special_tokens import EOS
 from composer.model.weights import save_weights
 from composer.server import process
 from composer.server.settings import Settings
-from tests.inference.untrained import LANGUAGE, made, record_hashes
+from tests.exporters.runs import file_run
+from tests.inference.untrained import GRU, LANGUAGE, made, record_hashes
 
 PATH = "/v1/translate"
+LONG = "{greedy: {max_length: 5000, max_ratio: 1000}}"
 
 
 @contextmanager
@@ -153,7 +155,7 @@ async def stream(http: httpx.AsyncClient) -> None:
 
 @pytest.mark.slow
 def test_a_client_that_leaves_a_stream_frees_the_model(tmp_path: Path) -> None:
-    writer = endless(tmp_path / "writer")
+    writer = endless(tmp_path / "writer", LANGUAGE)
     with served(str(writer), "--timeout", "300") as (server, address):
         body = {"max_length": 10_000, "stream": True}
         begun = time.monotonic()
@@ -169,9 +171,60 @@ def test_a_client_that_leaves_a_stream_frees_the_model(tmp_path: Path) -> None:
         assert server.wait(30) == 130
 
 
-def endless(folder: Path) -> Path:
-    """A language model that never ends a text by itself."""
-    run = open_run(made(folder, LANGUAGE, decoding="greedy"))
+@pytest.mark.slow
+def test_streams_that_take_too_long_end_in_order_at_the_end(tmp_path: Path) -> None:
+    """One that is written gets an error as its last event, one behind a long batch a status."""
+    words = endless(tmp_path / "words", decoding=LONG)
+    writer = endless(tmp_path / "writer", LANGUAGE)
+    body = {"model": "writer", "max_length": 10_000, "stream": True}
+
+    def post_stream(address: str) -> httpx.Response:
+        return httpx.post(address + "/v1/generate", json=body, timeout=60)
+
+    with served(str(words), str(writer), "--timeout", "3") as (server, address):
+        with ThreadPoolExecutor(3) as clients:
+            written = clients.submit(post_stream, address)
+            time.sleep(0.5)
+            clients.submit(post, address, ["eins zwei drei"] * 200)
+            time.sleep(0.5)
+            waiting = clients.submit(post_stream, address)
+            time.sleep(0.5)
+            server.send_signal(signal.SIGTERM)
+        assert json.loads(written.result().text.split("\n\n")[-2][6:])["error"]["code"] == "time"
+        assert waiting.result().status_code == 504
+        assert waiting.result().json()["error"]["code"] == "time"
+        assert server.wait(30) == 143
+        assert server.stderr is not None
+        assert server.stderr.read() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client_seconds", [0.5, 60], ids=["its client has left", "it is awaited"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_the_server_at_once(
+    tmp_path: Path, number: signal.Signals, client_seconds: float
+) -> None:
+    """While a batch is decoded, which nothing else can end."""
+    folder = str(endless(tmp_path / "words", decoding=LONG))
+    with served(folder, "--timeout", "300") as (server, address):
+        with ThreadPoolExecutor(1) as clients:
+            body = {"lines": ["eins zwei drei"] * 200}
+            clients.submit(httpx.post, address + PATH, json=body, timeout=client_seconds)
+            time.sleep(1)
+            server.send_signal(number)
+            time.sleep(0.35)
+            assert server.poll() is None
+            server.send_signal(number)
+            begun = time.monotonic()
+            assert server.wait(30) == 128 + number
+            assert time.monotonic() - begun < 2
+        assert server.stderr is not None
+        assert server.stderr.read() == ""
+
+
+def endless(folder: Path, base: str = GRU, decoding: str = "greedy") -> Path:
+    """A model that never ends an answer by itself."""
+    run = open_run(made(folder, base, decoding=decoding))
     with torch.no_grad():
         run.model.output.bias[EOS] = -1e4
     save_weights(run.model, folder / "model.safetensors")
@@ -191,6 +244,13 @@ def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
         process.by_name([run, run])
 
 
+@pytest.mark.parametrize("kind", ["image", "audio"])
+def test_a_run_that_reads_files_is_refused(tmp_path: Path, kind: str) -> None:
+    run, _ = file_run(tmp_path, kind)
+    with pytest.raises(RunError, match=f"{run.run_dir.path}: .* a server opens no files"):
+        process.by_name([open_run(made(tmp_path / "words")), run])
+
+
 def test_another_host_needs_a_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,17 +267,35 @@ def test_a_server_drains_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run = open_run(made(tmp_path / "a"))
     notes: list[str] = []
     statuses: list[int] = []
+    answers: list[bytes] = []
 
     def note(text: str) -> None:
         notes.append(text)
         threading.Thread(target=talk, args=[text.split(" at ")[1]]).start()
 
     def talk(address: str) -> None:
-        statuses.append(post(address, ["eins"]).status_code)
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            statuses.append(post(address, ["eins"]).status_code)
+            for lines in ("X: y", "Host: localhost\r\nContent-Length: abc"):
+                answers.append(send_raw(address, f"POST {PATH} HTTP/1.1\r\n{lines}\r\n\r\n"))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(process, "write_note", note)
     with pytest.raises(SystemExit) as ended:
         process.serve_runs([run], Settings(port=0))
     assert (ended.value.code, statuses) == (143, [200])
     assert notes[0].startswith("serving a at http://127.0.0.1:")
+    assert len(answers) == 2
+    for answer in answers:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert status_of(answer) == 400
+        assert b"application/json" in head
+        assert set(json.loads(body)["error"]) == {"code", "message", "fix"}
+
+
+def send_raw(address: str, request: str) -> bytes:
+    """Send what may be no HTTP, and return all that comes until the connection is closed."""
+    with connect(address) as client:
+        client.sendall(request.encode())
+        return b"".join(iter(lambda: client.recv(10_000), b""))

@@ -21,11 +21,11 @@ from composer.server import jobs
 from composer.server.app import create_app
 from composer.server.gate import Gate
 from composer.server.settings import Settings
-from tests.exporters.runs import file_run
 from tests.inference.untrained import LANGUAGE, TWO, made
 
 LINES = ["eins zwei drei", "", "vier"]
 LOCAL = "http://localhost"
+STREAM = {"model": "writer", "prompt": "eins", "stream": True}
 Build = Callable[..., Gate]
 
 
@@ -36,6 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return {
         "words": open_run(made(folder / "words")),
         "two": open_run(made(folder / "two", TWO)),
+        "greedy": open_run(made(folder / "greedy", decoding="greedy")),
         "short": open_run(made(folder / "short", decoding="{beam: {max_length: 1}}")),
         "drawn": open_run(made(folder / "drawn", decoding=drawing)),
         "writer": open_run(made(folder / "writer", LANGUAGE, decoding="{greedy: {max_length: 9}}")),
@@ -125,20 +126,38 @@ def test_a_text_is_continued_at_once_and_in_events(
     assert client.post("/v1/generate", json=body).json()["text"] == text
     answer = client.post("/v1/generate", json={**body, "stream": True})
     assert answer.headers["content-type"].startswith("text/event-stream")
-    *pieces, end, rest = answer.text.split("\n\n")
-    assert (end, rest) == ("data: [DONE]", "")
+    *pieces, end, done, rest = answer.text.split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
     assert len(pieces) > 1
     assert "".join(json.loads(piece[6:])["text"] for piece in pieces) == text
+    whole = client.post("/v1/generate", json=body).json()
+    assert json.loads(end[6:]) == {"ended": whole["ended"], "score": whole["score"]}
 
 
-def test_an_error_in_a_stream_is_an_event_without_an_end(
+def test_an_error_before_the_first_text_of_a_stream_has_its_status(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "write_texts", failing)
-    body = {"model": "writer", "prompt": "eins", "stream": True}
-    answer = client.post("/v1/generate", json=body)
-    assert json.loads(answer.text[6:])["error"]["code"] == "run"
-    assert "[DONE]" not in answer.text
+    answer = client.post("/v1/generate", json=STREAM)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "run")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RunFailed.of("out of memory"), "run"), (KeyError("secret"), "internal")]
+)
+def test_an_error_in_a_stream_is_an_event_without_an_end(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+) -> None:
+    def write_texts(run: Run, begun: object, decoding: object, on_text: Any) -> Any:
+        on_text(0, "eins")
+        raise error
+
+    monkeypatch.setattr(jobs, "write_texts", write_texts)
+    text, end, rest = client.post("/v1/generate", json=STREAM).text.split("\n\n")
+    assert json.loads(text[6:]) == {"text": "eins"}
+    assert json.loads(end[6:])["error"]["code"] == code
+    assert rest == ""
+    assert "secret" not in end
 
 
 def failing(*_: object, **__: object) -> None:
@@ -161,8 +180,21 @@ REFUSED: dict[str, tuple[str, object, int, str, str]] = {
     "a beam that is too wide": (TRANSLATE, {"lines": [], "beam": 999}, 422, "type", "`beam`"),
     "no object": (TRANSLATE, [1], 422, "request", "object"),
     "an unknown model": (TRANSLATE, {"lines": [], "model": "word"}, 404, "model", "`words`"),
-    "a prefix too many": (TRANSLATE, {"lines": ["a"], "prefixes": ["a", "b"]}, 422, "run", "2"),
+    "a prefix too many": (
+        TRANSLATE,
+        {"lines": ["a"], "prefixes": ["a", "b"]},
+        422,
+        "run",
+        "`prefixes` has 2 texts for 1 line",
+    ),
     "a text too few": (TRANSLATE, {"lines": ["a"], "model": "two"}, 422, "columns", "line 1: "),
+    "a text too many": (
+        TRANSLATE,
+        {"lines": ["a", ["b", "c"]]},
+        422,
+        "columns",
+        "line 2: this line has 2 texts, and the model reads one",
+    ),
     "too many lines": (TRANSLATE, {"lines": ["a"] * 257}, 413, "size", "257"),
     "a long line": (TRANSLATE, {"lines": ["a" * 10_001]}, 413, "size", "10,001"),
     "a long prefix": (
@@ -172,13 +204,20 @@ REFUSED: dict[str, tuple[str, object, int, str, str]] = {
         "size",
         "10,001",
     ),
-    "a large body": (TRANSLATE, {"lines": ["a" * 20_000]}, 413, "size", "20,000 are accepted"),
+    "a large body": (TRANSLATE, {"lines": ["a" * 20_000]}, 413, "size", "limit is 20,000"),
     "more answers than a beam": (
         TRANSLATE,
         {"lines": ["a"], "beam": 2, "n_best": 3},
         422,
-        "run",
-        "3 best",
+        "n_best",
+        'send `"beam": 3`',
+    ),
+    "answers of a method that finds one": (
+        TRANSLATE,
+        {"lines": ["a"], "n_best": 9, "model": "greedy"},
+        422,
+        "n_best",
+        "`greedy` finds 1 answer, and 9 are asked for",
     ),
     "a prompt for a translator": (GENERATE, {"prompt": "a"}, 422, "model", "answers a source"),
     "a long prompt": (GENERATE, {"prompt": "a" * 10_001, "model": "writer"}, 413, "size", "10,001"),
@@ -200,11 +239,24 @@ def test_a_mistake_is_refused_with_what_to_do(client: TestClient, name: str) -> 
     assert set(error) == {"code", "message", "fix"}
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 9_000])
-def test_what_is_no_json_is_refused(client: TestClient, content: bytes) -> None:
-    headers = {"content-type": "application/json"}
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"lines": [}', "no JSON from line 1, column 12, on"),
+        (b"", "no JSON from line 1, column 1, on"),
+        (b"\xff", "send JSON in UTF-8"),
+        (b"1" * 5_000, "shorter numbers"),
+        (b"[" * 15_000, "nested too deeply"),
+        (b'{"lines": ["ka"], "lines": ["lo"]}', "the key `lines` is there twice"),
+        (b'{"lines": [{"a": 1, "a": 2}]}', "the key `a` is there twice"),
+    ],
+)
+def test_what_is_no_json_is_refused(client: TestClient, content: bytes, message: str) -> None:
+    headers = {"content-type": "application/json; charset=utf-8"}
     answer = client.post(TRANSLATE, content=content, headers=headers)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "json")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "json")
+    assert message in f"{error['message']}; {error['fix']}"
 
 
 def test_a_form_of_another_page_is_refused(client: TestClient) -> None:
@@ -255,14 +307,6 @@ def test_without_a_token_only_a_name_of_this_machine_is_answered(
     answer = client.post(TRANSLATE, json={"lines": ["eins"]}, headers={"host": host})
     assert answer.status_code == status
     assert status == 200 or answer.json()["error"]["code"] == "host"
-
-
-def test_a_server_opens_no_files(tmp_path: Path) -> None:
-    gate = create_app({"pictures": file_run(tmp_path, "image")[0]}, Settings())
-    answer = TestClient(gate, LOCAL).post(TRANSLATE, json={"lines": ["/etc/passwd"]})
-    assert answer.status_code == 422
-    assert "opens no files" in answer.json()["error"]["message"]
-    assert gate.worker.close()
 
 
 def test_a_line_that_would_be_cut_is_refused(
@@ -452,7 +496,7 @@ def test_requests_that_are_read_have_places_in_the_queue(
 
 
 def test_a_request_that_takes_too_long_frees_its_place(build: Build, spy: Spy) -> None:
-    gate = build(timeout=0.3, wait_ms=0)
+    gate = build(timeout=1, wait_ms=0)
     spy.go.clear()
 
     async def talk(http: httpx.AsyncClient) -> list[Any]:
@@ -464,6 +508,64 @@ def test_a_request_that_takes_too_long_frees_its_place(build: Build, spy: Spy) -
     spy.go.set()
     assert TestClient(gate, LOCAL).post(TRANSLATE, json={"lines": ["drei"]}).status_code == 200
     assert ["zwei"] not in spy.calls
+
+
+def test_a_stream_that_takes_too_long_has_a_status_or_ends_with_an_error(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits has no headers yet; one that has begun ends with an event."""
+    go = threading.Event()
+
+    def write_texts(run: Run, begun: object, decoding: object, on_text: Any) -> Any:
+        on_text(0, "eins")
+        assert go.wait(20)
+        return []
+
+    monkeypatch.setattr(jobs, "write_texts", write_texts)
+    gate = build(timeout=1)
+
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        first = asyncio.ensure_future(http.post(GENERATE, json=STREAM))
+        await asyncio.sleep(0.2)
+        return await asyncio.gather(first, http.post(GENERATE, json=STREAM))
+
+    begun, waiting = side_by_side(gate, talk)
+    go.set()
+    text, end, rest = begun.text.split("\n\n")
+    assert (json.loads(text[6:]), rest) == ({"text": "eins"}, "")
+    assert json.loads(end[6:]) == waiting.json()
+    assert (waiting.status_code, waiting.json()["error"]["code"]) == (504, "time")
+    assert gate.open_requests == 0
+
+
+def test_a_stream_that_nobody_reads_is_given_up(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client takes the headers alone, so that the event of the error does not fit either."""
+    gate, ended = build(timeout=0.5), threading.Event()
+    monkeypatch.setattr("composer.server.gate.LAST_SECONDS", 0.1)
+    body = json.dumps(STREAM).encode()
+    arriving = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if not arriving:
+            await asyncio.Event().wait()
+        return arriving.pop()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": GENERATE, "headers": headers}
+
+    async def run() -> None:
+        await asyncio.wait_for(gate({**scope, "query_string": b""}, receive, send), 20)
+        ended.set()
+
+    asyncio.run(run())
+    assert ended.is_set()
+    assert gate.open_requests == 0
 
 
 def test_a_body_that_does_not_arrive_is_given_up(build: Build) -> None:
