@@ -56,7 +56,7 @@ def write_frames(fsdd: Path, folder: Path, rows: Sequence[Row], mean_of: int, se
     recordings: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     for row in rows:
         samples, _ = soundfile.read(fsdd / "recordings" / row["file"], dtype="float32")
-        frames = log_mel(torch.from_numpy(samples), RATE, LogMel(bands=BANDS))  # (T, BANDS)
+        frames = log_mel(samples, RATE, LogMel(bands=BANDS))  # (T, BANDS)
         recordings[row["speaker"]][row["file"]] = frames
     (folder / "frames").mkdir(parents=True, exist_ok=True)
     for own in recordings.values():

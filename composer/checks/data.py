@@ -112,7 +112,7 @@ def columns(recipe: Recipe) -> Problems:
 
 
 def _frames(column: TableColumn) -> Problems:
-    """The frames of a sound, and the steps between them, have a sample."""
+    """The frames of a sound, the steps between them and its length have enough samples."""
     log_mel, rate = column.features.log_mel, column.rate
     for key, seconds in (("window", log_mel.window), ("hop", log_mel.hop)):
         if seconds * rate < 1:
@@ -121,6 +121,15 @@ def _frames(column: TableColumn) -> Problems:
             path = (*log_mel.at, key)
             fix = Fix(f"write `{key}: {shortest:f}` or more", Set(path, f"{shortest:f}"))
             yield Problem("bound", path, message, fix)
+    samples = round(log_mel.window * rate)
+    if log_mel.fft is not None and log_mel.fft < samples:
+        message = f"a `window` has {samples:,} samples, and the transform {log_mel.fft:,} points"
+        path = (*log_mel.at, "fft")
+        yield Problem("bound", path, message, write(path, samples, " or more, or remove it"))
+    if column.seconds is not None and column.seconds < log_mel.hop:
+        message = f"no frame fits: the next begins {log_mel.hop:g} seconds after the first"
+        path = (*column.at, "seconds")
+        yield Problem("bound", path, message, write(path, log_mel.hop, " or more"))
 
 
 def file_names(recipe: Recipe) -> Problems:

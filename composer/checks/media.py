@@ -40,6 +40,10 @@ ADVICE = {
     "end": Advice(
         "would end after their recording, and are read to its end", "correct their seconds"
     ),
+    "cut": Advice(
+        "are longer than the `seconds` of the column, and their end is not read",
+        "name parts of them, `a.wav#t=0,30`, each with its own text",
+    ),
     "blank": Advice(
         "have one colour everywhere as they are read",
         "look at them, and remove their lines if need be",

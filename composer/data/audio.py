@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LOWEST = 1e-10
 """The energy of silence, whose logarithm is finite."""
 SMALLEST_DEVIATION = 1e-5
+LOUDNESS_RANGE = 8.0
+"""The decades of energy below the loudest that `normalize: range` keeps."""
 SILENT_DB = -60
 """A sound that never exceeds this level, in dB of full scale, is as good as silent."""
 ROUNDING = 0.02
@@ -39,20 +41,39 @@ LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 def read_sound(file: IO[bytes], settings: TableColumn, part: Part | None) -> Reading:
     """Return the frames of a sound as the settings of its column say. -> (T, F) float32
 
-    part: The seconds that are read of it; None is all. Notices are `rate`, `silent` and those of
-    `Samples`. Raises MediaError.
+    part: The seconds that are read of it; None is all. Notices are `rate`, `silent`, `cut` and
+    those of `Samples`. Raises MediaError.
     """
     rate = settings.rate
     samples, own_rate, own = read_samples(file, rate, part)
     notices = [("silent", "")] if np.abs(samples).max() < 10 ** (SILENT_DB / 20) else []
     notices += [("rate", str(own_rate))] if own_rate != rate else []
     notices += [(notice, "") for notice in own]
-    frames = log_mel(torch.from_numpy(samples), rate, settings.features.log_mel)
+    if settings.seconds is not None and len(samples) > round(settings.seconds * rate):
+        notices.append(("cut", ""))
+    return Reading(sound_frames(samples, settings).numpy(), (*notices,))
+
+
+def sound_frames(samples: np.ndarray, settings: TableColumn) -> Tensor:
+    """Return the frames of samples as the settings of their column say. (N,) -> (T, bands)"""
+    rate, mel = settings.rate, settings.features.log_mel
+    if settings.seconds is None:
+        frames = log_mel(samples, rate, mel)
+    else:
+        samples = fixed_length(samples, round(settings.seconds * rate))
+        # the frame that is centred at the end is left out, as of Radford et al. 2022
+        frames = log_mel(samples, rate, mel)[: len(samples) // round(mel.hop * rate)]
+    if settings.normalize == "range":
+        return (frames.clamp(min=frames.max() - LOUDNESS_RANGE) + 4.0) / 4.0
     if settings.normalize:
-        frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(
-            min=SMALLEST_DEVIATION
-        )
-    return Reading(frames.numpy(), (*notices,))
+        deviation = frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
+        return (frames - frames.mean(0)) / deviation
+    return frames
+
+
+def fixed_length(samples: np.ndarray, count: int) -> np.ndarray:
+    """Return so many samples: the first ones, and silence after them. (N,) -> (count,)"""
+    return np.pad(samples[:count], (0, max(0, count - len(samples))))
 
 
 class Samples(NamedTuple):
@@ -188,22 +209,24 @@ def wav_file(samples: np.ndarray, rate: int) -> bytes:
     return file.getvalue()
 
 
-def log_mel(samples: Tensor, rate: int, settings: LogMel) -> Tensor:
+def log_mel(samples: np.ndarray, rate: int, settings: LogMel) -> Tensor:
     """Return the log10 of mel energies of a sound: Slaney's filters over the power spectrum.
 
-    A frame is centred at every `hop` seconds, a Hann window of `window` seconds wide; the sound has
-    zeros around it. Both have a sample or more. samples: (N,) -> (1 + N // hop, bands)
+    A frame is centred at every `hop` seconds, a Hann window of `window` seconds wide. Both have a
+    sample or more. samples: (N,) -> (1 + N // hop, bands)
     """
     size, step = round(settings.window * rate), round(settings.hop * rate)
-    points = 1 << (size - 1).bit_length()
+    points = settings.fft or 1 << (size - 1).bit_length()
+    mode: Literal["constant", "reflect"] = (
+        "constant" if settings.padding == "zeros" else settings.padding
+    )
     spectrum = torch.stft(
-        samples,
+        torch.from_numpy(np.pad(samples, points // 2, mode=mode)),
         points,
         hop_length=step,
         win_length=size,
         window=torch.hann_window(size),
-        center=True,
-        pad_mode="constant",
+        center=False,
         return_complex=True,
     )  # (points // 2 + 1, T)
     energies = mel_filters(rate, points, settings.bands) @ spectrum.abs().square()  # (bands, T)
@@ -216,7 +239,7 @@ def mel_filters(rate: int, points: int, bands: int) -> Tensor:
 
     -> (bands, points // 2 + 1)
     """
-    frequencies = np.linspace(0, rate / 2, points // 2 + 1)
+    frequencies = np.arange(points // 2 + 1) * rate / points
     edges = mel_to_hz(np.linspace(0, hz_to_mel(rate / 2), bands + 2))  # (bands + 2,)
     rises = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]
     falls = (edges[2:, None] - frequencies) / np.diff(edges)[1:, None]

@@ -57,7 +57,7 @@ MAX_FILE_FAULTS = 5
 MEND = "mend it, or remove the line"
 READ_BY = {
     "image": ("size", "channels", "positions"),
-    "audio": ("rate", "features", "normalize"),
+    "audio": ("rate", "seconds", "features", "normalize"),
     "vectors": ("width",),
 }
 """The settings of a column that decide what its files become, by its kind."""

@@ -46,7 +46,7 @@ def largest_batch(recipe: Recipe, train: Encoded | None = None, share: float = 1
     """Return the size of the batch with the most positions that one device sees at once.
 
     train: Pairs, or texts, that are `share` of those trained on. Without them every side is as long
-    as `max_length` allows, and a sound has FRAMES frames.
+    as `max_length` allows, and a sound has FRAMES frames, or those of its `seconds`.
     """
     training, window = recipe.training, recipe.window
     budget = training.tokens_per_batch
@@ -109,6 +109,8 @@ def _longest(recipe: Recipe, side: str) -> int:
     if story := story_shape(recipe, side):
         return story.sentences
     if settings := feature_settings(recipe.data, side):
+        if settings.kind == "audio" and settings.seconds is not None:
+            return round(settings.seconds / settings.features.log_mel.hop)
         if settings.kind != "image":
             return FRAMES
         height, width = image_size(settings)

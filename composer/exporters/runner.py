@@ -280,27 +280,43 @@ def read_sound(path: Path, column: Mapping[str, Any], shape: Sequence[int]) -> n
     samples = high.view("<i4")[:, 0] / 2.0**31
     if size == 1:  # bytes have no sign
         samples = (content - 128.0) / 128
-    mel = column["features"]["log_mel"]
-    frames = log_mel(samples.reshape(-1, channels).mean(1), rate, **mel)
-    if column["normalize"]:
+    mono, mel = samples.reshape(-1, channels).mean(1), column["features"]["log_mel"]
+    if column["seconds"] is None:
+        frames = log_mel(mono, rate, **mel)
+    else:
+        count = round(column["seconds"] * rate)
+        mono = np.pad(mono[:count], (0, max(0, count - len(mono))))
+        frames = log_mel(mono, rate, **mel)[: count // round(mel["hop"] * rate)]
+    if column["normalize"] == "range":
+        frames = (np.maximum(frames, frames.max() - 8.0) + 4.0) / 4.0
+    elif column["normalize"]:
         frames = (frames - frames.mean(0)) / np.maximum(frames.std(0), 1e-5)
     return frames.astype(np.float32)
 
 
-def log_mel(samples: np.ndarray, rate: int, bands: int, window: float, hop: float) -> np.ndarray:
+def log_mel(
+    samples: np.ndarray,
+    rate: int,
+    *,
+    bands: int,
+    window: float,
+    hop: float,
+    fft: int | None,
+    padding: str,
+) -> np.ndarray:
     """Return log10 of the energies in bands of Slaney's mel scale. (N,) -> (1 + N // step, bands)
 
-    A frame is centred at every `hop` seconds, a Hann window wide; the sound has zeros around it.
+    A frame is centred at every `hop` seconds, a Hann window wide.
     """
     size, step = round(window * rate), round(hop * rate)
-    points = 1 << (size - 1).bit_length()
+    points = fft or 1 << (size - 1).bit_length()
     left = (points - size) // 2
     weights = np.zeros(points)
     weights[left : left + size] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
-    around = np.pad(samples, points // 2)
+    around = np.pad(samples, points // 2, mode="reflect" if padding == "reflect" else "constant")
     frames = np.lib.stride_tricks.sliding_window_view(around, points)[::step]  # (S, points)
     energies = np.abs(np.fft.rfft(frames * weights)) ** 2  # (S, points // 2 + 1)
-    hertz = np.linspace(0, rate / 2, points // 2 + 1)
+    hertz = np.arange(points // 2 + 1) * rate / points
     # the scale is linear up to 1,000 Hz, and logarithmic above
     top = rate * 3 / 400 if rate < 2000 else 15 + 27 * math.log(rate / 2000) / math.log(6.4)
     mel = np.linspace(0, top, bands + 2)

@@ -48,7 +48,7 @@ FACTORS = ("times", "layers", "hops", "experts")
 SETTINGS_BY_KIND = {
     "text": (),
     "image": ("size", "channels", "positions", "augment"),
-    "audio": ("rate", "features", "normalize", "spec_augment"),
+    "audio": ("rate", "seconds", "features", "normalize", "spec_augment"),
     "vectors": ("width", "spec_augment"),
 }
 """The settings of a table's column that are not of every kind, by the kinds that have them."""

@@ -24,6 +24,8 @@ Identifier = Annotated[str, Kind("identifier")]
 Seconds = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 Weight = Annotated[float, Bounds(above=0.0, maximum=1_000.0)]
 Pixels = Annotated[int, Bounds(minimum=1, maximum=10_000)]
+Points = Annotated[int, Bounds(minimum=1, maximum=1 << 20)]
+SoundLength = Annotated[float, Bounds(above=0.0, maximum=3_600.0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +104,17 @@ class LogMel(Section):
         bands: Bands, the width of a frame.
         window: Seconds of a frame, one sample or more.
         hop: Seconds from the start of a frame to that of the next, one sample or more.
+        fft: Points of the Fourier transform of a frame, as many as its samples or more; by default
+            the next power of 2.
+        padding: zeros | reflect: what the frames at either end read beyond the sound: silence, or
+            the sound mirrored at its first or last sample.
     """
 
     bands: Few = 40
     window: Seconds = 0.025
     hop: Seconds = 0.01
+    fft: Points | None = None
+    padding: Literal["zeros", "reflect"] = "zeros"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +179,13 @@ class TableColumn(Section):
             grid. For lines of writing `columns`, which are read from left to right.
         augment: Of an image: `{rotate: 10, scale: 0.1, shift: 0.1}`, of training images.
         rate: Of a sound: samples a second; one of another rate is resampled.
+        seconds: Of a sound: the length of all. A longer one is cut, a shorter one ends in silence,
+            which the model hears; each has `seconds` / `hop` frames.
         features: Of a sound: `{log_mel: {bands: 40}}`.
-        normalize: Of a sound: whether each band of an utterance gets mean 0 and variance 1.
+        normalize: Of a sound: true gives each band of an utterance mean 0 and variance 1. `range`
+            keeps the bands as they are to each other: what is more than 8, the logarithm of 80 dB,
+            below the loudest is raised to that, and x becomes (x + 4) / 4, so that sounds of
+            ordinary loudness are between -1 and 1 (Radford et al. 2022, section 2.2).
         spec_augment: Of a sound, or of vectors: masks over frames and bands in training.
         width: Of vectors: the numbers of a frame.
     """
@@ -184,8 +197,9 @@ class TableColumn(Section):
     positions: Literal["rows", "columns"] = "rows"
     augment: ImageAugment | None = None
     rate: Annotated[int, Bounds(minimum=1_000, maximum=200_000)] = 16_000
+    seconds: SoundLength | None = None
     features: AudioFeatures = AudioFeatures()
-    normalize: bool = True
+    normalize: bool | Literal["range"] = True
     spec_augment: SpecAugment | None = None
     width: Count | None = None
 

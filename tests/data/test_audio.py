@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-import torch
+from transformers import WhisperFeatureExtractor
 
-from composer.data.audio import log_mel, mel_filters, read_sound
+from composer.data.audio import log_mel, mel_filters, read_sound, sound_frames
 from composer.data.media_files import MediaError
 from composer.recipe.data_sections import AudioFeatures, LogMel, TableColumn
 
@@ -73,9 +73,42 @@ def test_frames_are_those_of_a_loop_over_the_formula() -> None:
     frames = [padded[at : at + 256] * window for at in range(0, 501, 80)]
     power = np.abs(np.fft.rfft(frames)) ** 2
     expected = np.log10(np.maximum(power @ librosa_mel(8000, 256, 8).T, 1e-10))
-    actual = log_mel(torch.from_numpy(samples), 8000, LOG_MEL).numpy()
+    actual = log_mel(samples, 8000, LOG_MEL).numpy()
     assert actual.shape == expected.shape == (7, 8)
     assert np.allclose(actual, expected, atol=1e-4)
+
+
+WHISPER = TableColumn(
+    column="sound",
+    kind="audio",
+    seconds=2.0,
+    features=AudioFeatures(log_mel=LogMel(bands=80, fft=400, padding="reflect")),
+    normalize="range",
+)
+
+
+@pytest.mark.parametrize("bands", [80, 128])
+@pytest.mark.parametrize("samples", [1, 190, 5_000, 31_999, 32_001, 50_000])
+def test_frames_are_those_of_whisper(bands: int, samples: int) -> None:
+    random = np.random.default_rng(samples)
+    waves = random.normal(size=samples) * np.sin(np.arange(samples) / 700) ** 2 / 5
+    values = waves.astype(np.float32)
+    log_mel = replace(WHISPER.features.log_mel, bands=bands)
+    column = replace(WHISPER, features=AudioFeatures(log_mel=log_mel))
+    extractor = WhisperFeatureExtractor(feature_size=bands, chunk_length=2)
+    expected = extractor(values, sampling_rate=16_000).input_features[0].T
+    frames = sound_frames(values, column).numpy()
+    assert frames.shape == expected.shape == (200, bands)
+    assert np.abs(frames - expected).max() < 1e-5
+
+
+def test_the_end_of_a_longer_sound_is_not_read_and_noticed() -> None:
+    long, cut = tone(440, 16_000, 2.5), tone(440, 16_000, 2.0)
+    reading = read_sound(BytesIO(wav_bytes(long, 16_000)), WHISPER, None)
+    assert reading.notices == (("cut", ""),)
+    alike = read_sound(BytesIO(wav_bytes(cut, 16_000)), WHISPER, None)
+    assert alike.notices == ()
+    assert np.array_equal(reading.array, alike.array)
 
 
 def test_a_sound_of_another_rate_is_resampled_and_channels_are_averaged() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import open_run, translate_lines
 from composer.inference.target_lengths import LengthConstraint, LengthQuery, answer_sizes
 from composer.model.special_tokens import EOS
-from composer.recipe.data_sections import TableColumn
+from composer.recipe.data_sections import AudioFeatures, LogMel, TableColumn
 from tests.exporters.conftest import KINDS, Exports
 from tests.exporters.runs import exported, file_run, size_run, story_run
 from tests.inference.untrained import LANGUAGE, WORDS, made
@@ -275,24 +276,26 @@ def test_files_are_read_as_they_were(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", ["PCM_16", "PCM_24", "PCM_32", "PCM_U8"])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_a_sound_has_the_same_frames(bits: str, channels: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [None, 0.25, 0.3])
+def test_a_sound_has_the_same_frames(
+    bits: str, channels: int, seconds: float | None, tmp_path: Path
+) -> None:
     import soundfile
 
     samples = 0.4 * np.random.default_rng(0).normal(size=(3001, channels)).clip(-2, 2)
     soundfile.write(tmp_path / "a.wav", samples, 11_025, bits)
-    column = TableColumn(column="x", kind="audio", rate=11_025)
+    column = TableColumn(column="x", kind="audio", rate=11_025, seconds=seconds)
+    if seconds is not None:
+        log_mel = LogMel(fft=300, padding="reflect")
+        column = replace(column, features=AudioFeatures(log_mel=log_mel), normalize="range")
     expected = read_sound(io.BytesIO((tmp_path / "a.wav").read_bytes()), column, None).array
-    settings = {"rate": 11_025, "normalize": True, "features": {"log_mel": MEL}}
-    frames = module.read_sound(tmp_path / "a.wav", settings, (40,))
+    frames = module.read_sound(tmp_path / "a.wav", column.as_data(), (40,))
     np.testing.assert_allclose(frames, expected, atol=2e-3)
-
-
-MEL = {"bands": 40, "window": 0.025, "hop": 0.01}
 
 
 def test_a_sound_of_another_rate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(wav_file(np.zeros(100), 16_000))
-    settings = {"rate": 8000, "normalize": True, "features": {"log_mel": MEL}}
+    settings = TableColumn(column="x", kind="audio", rate=8000).as_data()
     with pytest.raises(ValueError, match="it has 16,000 samples a second; convert it to 8,000"):
         module.read_sound(tmp_path / "a.wav", settings, (40,))
 

@@ -434,21 +434,27 @@ def test_a_page_scales_pictures_as_pillow_does(
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("kind", ["audio", "vectors"])
+@pytest.mark.parametrize("kind", ["audio", "fixed audio", "vectors"])
 def test_a_page_reads_sounds_and_vectors(
     kind: str, root: Path, runtime: Path, address: str, tmp_path: Path
 ) -> None:
     random = np.random.default_rng(0)
     names = []
     for count in (700, 2400, 5000):
-        names.append(f"{count}.{'wav' if kind == 'audio' else 'npy'}")
-        if kind == "audio":
+        names.append(f"{count}.{'npy' if kind == 'vectors' else 'wav'}")
+        if kind != "vectors":
             samples = 0.3 * np.sin(np.arange(count) ** 1.3 / 9) + 0.1 * random.random(count)
             soundfile.write(tmp_path / names[-1], samples, 8000)
         else:
             np.save(tmp_path / names[-1], random.random((count // 100, 5)))
-    settings = "rate: 8000, features: {log_mel: {bands: 8}}" if kind == "audio" else "width: 5"
-    run = run_of_files(tmp_path, names, f"{{column: file, kind: {kind}, {settings}}}", "[rnn]")
+    mel = "bands: 8, fft: 200, padding: reflect"
+    settings = {
+        "audio": "kind: audio, rate: 8000, features: {log_mel: {bands: 8}}",
+        "fixed audio": "kind: audio, rate: 8000, seconds: 0.4, normalize: range,"
+        f" features: {{log_mel: {{{mel}}}}}",
+        "vectors": "kind: vectors, width: 5",
+    }
+    run = run_of_files(tmp_path, names, f"{{column: file, {settings[kind]}}}", "[rnn]")
     export_web(run, root / tmp_path.name, runtime)
     files = [str(tmp_path / name) for name in names]
     seen = drive(

@@ -81,6 +81,26 @@ def test_a_frame_and_a_hop_have_a_sample_and_the_fix_is_accepted(
     load_text(text.replace(f"{key}: 0.00001", written[1]))
 
 
+@pytest.mark.parametrize(
+    ("sound", "key", "fixed"),
+    [
+        ("features: {log_mel: {fft: 399}}", "features.log_mel.fft", "fft: 400"),
+        ("seconds: 0.009", "seconds", "seconds: 0.01"),
+    ],
+)
+def test_a_frame_fits_its_transform_and_its_sound(
+    tmp_path: Path, sound: str, key: str, fixed: str
+) -> None:
+    column = f"{{column: sound, kind: audio, {sound}}}"
+    table = f"table: {{train: a.tsv, source: {column}, target: text}}"
+    text = SMALL.replace("generate: copy", table)
+    (fault,) = refused(tmp_path, text)
+    assert (fault.code, fault.path) == ("bound", f"data.table.source.{key}")
+    assert fault.hint.startswith(f"write `{fixed}`")
+    name = fixed.partition(":")[0]
+    load_text(re.sub(rf"{name}: [\d.]+", fixed, text))
+
+
 def test_pairs_have_no_state_to_carry(tmp_path: Path) -> None:
     """What says that there are no windows is `plan`, and its fix is no window."""
     assert loaded(tmp_path, SMALL + "training: {carry: true}\n").training.carry
