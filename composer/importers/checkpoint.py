@@ -25,7 +25,7 @@ from composer.errors import RunError, one_line_error, shorten_list
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 CARD, TOKENIZER = "README.md", "tokenizer.json"
-GENERATION = "generation_config.json"
+GENERATION, PREPROCESSOR = "generation_config.json", "preprocessor_config.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "model.ckpt")
 AGAIN = "download the whole checkpoint again"
 MAX_JSON = 1 << 26
@@ -77,7 +77,8 @@ Value = TypeVar("Value", bool, int, float, str)
 
 def is_read(name: str) -> bool:
     """True for the files of a repository that an import reads."""
-    others = (CONFIG, INDEX, GENERATION, TOKENIZER, CARD, "tokenizer.model", "vocab.json")
+    others = (CONFIG, INDEX, GENERATION, PREPROCESSOR, TOKENIZER, CARD)
+    others += ("tokenizer.model", "vocab.json")
     suffixes = (".safetensors", ".spm")
     return "/" not in name and (name in others or name.endswith(suffixes))
 
@@ -231,7 +232,9 @@ class Checkpoint:
     def sha256(self) -> str:
         """SHA-256 over the names and hashes of the files that decide about the model."""
         names = {CONFIG, *(path.name for path in self.shards.values())}
-        names |= {name for name in (TOKENIZER, GENERATION) if (self.folder / name).is_file()}
+        names |= {
+            name for name in (TOKENIZER, GENERATION, PREPROCESSOR) if (self.folder / name).is_file()
+        }
         digest = hashlib.sha256()
         for name in sorted(names):
             digest.update(f"{sha256_of_file(self.folder / name)}  {name}\n".encode())

@@ -38,6 +38,14 @@ ACTIVATIONS: Mapping[str, str] = {
 }
 """Our activation by theirs."""
 
+TEXTS = "  text: {train: train.txt, val: val.txt, test: test.txt}\n"
+PAIRS = """\
+  parallel:
+    train: {source: train.source, target: train.target}
+    val: {source: val.source, target: val.target}
+    test: {source: test.source, target: test.target}
+"""
+
 
 class Family(ABC):
     """A family of models: its configuration, read, as a recipe and as our tensors.
@@ -67,6 +75,10 @@ class Family(ABC):
     @abstractmethod
     def recipe(self) -> str:
         """Return the section `model` of the recipe."""
+
+    def data(self) -> str:
+        """Return what the section `data` of the recipe reads."""
+        return PAIRS if "source" in self.sides else TEXTS
 
     def prefixes(self) -> Mapping[str, str]:
         """Return what lines begin with, by their side."""

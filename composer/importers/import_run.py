@@ -26,6 +26,7 @@ from composer.importers.gpt2 import Gpt2
 from composer.importers.llama import Llama
 from composer.importers.t5 import T5
 from composer.importers.vocabulary import read_vocabulary
+from composer.importers.whisper import Whisper
 from composer.model.builder import build
 from composer.model.weights import count_parameters, save_weights, set_weights, unique_tensors
 from composer.recipe.recipe import Recipe, load, load_text
@@ -33,17 +34,10 @@ from composer.run_dir import RUNS, RunDir, utc_now
 from composer.runs.record import Imported, RunRecord
 
 FAMILIES: Mapping[str, type[Family]] = {
-    kind: family for family in (Llama, Bart, T5, Gpt2) for kind in family.model_types
+    kind: family for family in (Llama, Bart, T5, Gpt2, Whisper) for kind in family.model_types
 }
 """The family of a model by `model_type` of its configuration."""
 FIX = "write `hub:OWNER/NAME[@REVISION]`, or the path of a folder with config.json"
-TEXTS = "  text: {train: train.txt, val: val.txt, test: test.txt}\n"
-PAIRS = """\
-  parallel:
-    train: {source: train.source, target: train.target}
-    val: {source: val.source, target: val.target}
-    test: {source: test.source, target: test.target}
-"""
 RECIPE = """\
 # {name}, a {kind} model{license}. To train it further, or to evaluate it, name your files here.
 recipe: 1
@@ -180,7 +174,7 @@ def filled(family: Family, name: str, kind: str, license_: str) -> str:
         name=name,
         kind=kind,
         license=license_,
-        data=PAIRS if "source" in family.sides else TEXTS,
+        data=family.data(),
         tokenizer=TOKENIZER,
         prefix=prefix,
         model=family.recipe(),

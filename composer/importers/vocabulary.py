@@ -76,10 +76,14 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Roles:
-    """Their ids of special tokens. start: What a decoder reads first. end: What ends an answer."""
+    """Their ids of special tokens.
+
+    start: What a decoder reads first. end: What ends an answer. impossible: What no answer has.
+    """
 
     start: int
     end: int
+    impossible: frozenset[int] = frozenset()
 
 
 def read_vocabulary(checkpoint: Checkpoint, size: int, roles: Roles) -> Vocabulary:
@@ -120,7 +124,7 @@ def joined(part: Part, own: Sequence[int], unknown: int, roles: Roles) -> Vocabu
     if roles.start in (roles.end, *own):
         impossible.append(BOS)
     for at, row in enumerate(own, NUM_SPECIAL):
-        if row == roles.end:
+        if row == roles.end or row in roles.impossible:
             impossible.append(at)
     return Vocabulary(part, rows, tuple(impossible))
 

@@ -6,15 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+
+from composer.data.audio import wav_file
 
 LINES = [
     "hello world",
@@ -22,18 +26,26 @@ LINES = [
     "how are you",
     "naïve café: 12 + 30 = 42",
 ]
-SPECIAL = ["<s>", "<pad>", "</s>", "<|other|>"]
+TASK = ["<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+SPECIAL = ["<s>", "<pad>", "</s>", "<|other|>", *TASK]
 BOS, PAD, EOS = 0, 1, 2
+RATE = 16_000
 
 
 @dataclass(frozen=True)
 class Published:
-    """A model of transformers. config: Of its small size. larger: What its other size has."""
+    """A model of transformers.
+
+    config: Of its small size. larger: What its other size has. generation: How it answers. hears:
+    Its sources are sounds.
+    """
 
     kind: str
     config: dict[str, Any]
     larger: dict[str, Any] = field(default_factory=dict)
     has_encoder: bool = False
+    generation: dict[str, Any] = field(default_factory=dict)
+    hears: bool = False
 
     def make(self, size: int) -> PreTrainedModel:
         """Return the model of one of two sizes, with weights that make answers differ."""
@@ -42,7 +54,10 @@ class Published:
         ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
         config = AutoConfig.for_model(self.kind, **ids, **settings)
         auto = AutoModelForSeq2SeqLM if self.has_encoder else AutoModelForCausalLM
+        if self.hears:
+            auto = AutoModelForSpeechSeq2Seq
         model: PreTrainedModel = auto.from_config(config).eval()
+        model.generation_config.update(**self.generation)
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue  # the sinusoids of positions
@@ -52,7 +67,16 @@ class Published:
                 torch.nn.init.normal_(parameter, std=0.1)
             else:
                 torch.nn.init.normal_(parameter, 1.0, 0.1)
-        return model
+        return model.requires_grad_(True)
+
+    def source(self, line: str, folder: Path) -> str:
+        """Return the source of a line: itself, or the name of a file with a sound."""
+        if not self.hears:
+            return line
+        path, random = folder / f"{len(line)}.wav", np.random.default_rng(len(line))
+        waves = random.normal(size=len(line) * 700) * np.sin(np.arange(len(line) * 700) / 900) / 5
+        path.write_bytes(wav_file(waves, RATE))
+        return str(path)
 
 
 def tokenizer() -> Tokenizer:
@@ -141,6 +165,20 @@ PUBLISHED = {
         },
         {"d_model": 48, "d_kv": 12, "feed_forward_proj": "gated-gelu"},
         has_encoder=True,
+    ),
+    "whisper": Published(
+        "whisper",
+        {
+            **PAIR,
+            "decoder_start_token_id": BOS,
+            "num_mel_bins": 20,
+            "max_source_positions": 50,
+            "max_target_positions": 64,
+        },
+        {"d_model": 48, "num_mel_bins": 80, "max_source_positions": 100},
+        has_encoder=True,
+        generation={"suppress_tokens": [5, 70, 71, 72, 260], "is_multilingual": True},
+        hears=True,
     ),
 }
 
