@@ -26,6 +26,7 @@ from composer.errors import RunError, one_line_error, shorten_list
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 CARD, TOKENIZER = "README.md", "tokenizer.json"
 GENERATION, PREPROCESSOR = "generation_config.json", "preprocessor_config.json"
+SENTENCEPIECE, VOCABULARY = "tokenizer.model", "vocab.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "model.ckpt")
 AGAIN = "download the whole checkpoint again"
 MAX_JSON = 1 << 26
@@ -77,8 +78,7 @@ Value = TypeVar("Value", bool, int, float, str)
 
 def is_read(name: str) -> bool:
     """True for the files of a repository that an import reads."""
-    others = (CONFIG, INDEX, GENERATION, PREPROCESSOR, TOKENIZER, CARD)
-    others += ("tokenizer.model", "vocab.json")
+    others = (CONFIG, INDEX, GENERATION, PREPROCESSOR, TOKENIZER, CARD, SENTENCEPIECE, VOCABULARY)
     suffixes = (".safetensors", ".spm")
     return "/" not in name and (name in others or name.endswith(suffixes))
 

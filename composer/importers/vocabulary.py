@@ -28,13 +28,12 @@ from composer.data.tokenizer_files import (
 )
 from composer.data.tokenizer_kinds import Part
 from composer.errors import RunError, one_line_error
-from composer.importers.checkpoint import AGAIN, TOKENIZER, Checkpoint, read_object
+from composer.importers.checkpoint import AGAIN, SENTENCEPIECE, TOKENIZER, Checkpoint, read_object
 from composer.model.encoder_decoder import NEVER
 from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL, PAD, UNK
 
 NOWHERE = -1
 """The row of a token that they do not have."""
-SENTENCEPIECE = "tokenizer.model"
 
 
 @dataclass(frozen=True)
