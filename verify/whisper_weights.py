@@ -268,14 +268,23 @@ def compare(run: Run, folder: Path, spoken: Sequence[Spoken]) -> float:
 
 
 def measure(run: Run, name: str, spoken: Sequence[Spoken]) -> None:
-    """Print the word error rate of a run, and what it hears in the first sounds."""
-    answers = run.translate([it.file for it in spoken])
+    """Print the word error rate of a run, and what it hears in the first sounds.
+
+    Where greedy answers go round in circles one answer has more errors than all others: the rate
+    without those that do not end is printed, too.
+    """
+    answers = run.translate([it.file for it in spoken], scores=True)
     for sound, answer in zip(spoken[:3], answers, strict=False):
-        print(f"  {sound.text!r} is heard as {answer.strip()!r}")
+        print(f"  {sound.text!r} is heard as {answer.text.strip()!r}")
     normalize = EnglishTextNormalizer({})
-    references = [normalize(sound.text) for sound in spoken]
-    rate = error_rate("wer")([*map(normalize, answers)], [references])
-    print(f"{name}: {len(spoken)} sounds, word error rate {rate:.1%}", flush=True)
+    heard = [normalize(answer.text) for answer in answers]
+    said = [normalize(sound.text) for sound in spoken]
+    ended = [at for at, answer in enumerate(answers) if answer.ended]
+    rate = error_rate("wer")(heard, [said])
+    print(f"{name}: {len(spoken)} sounds, word error rate {rate:.1%}")
+    if len(ended) < len(answers):
+        rate = error_rate("wer")([heard[at] for at in ended], [[said[at] for at in ended]])
+        print(f"  {len(ended)} answers end, word error rate {rate:.1%}", flush=True)
 
 
 def main() -> int:
