@@ -25,7 +25,7 @@ GROUPED = "{self_attention: {heads: 4, kv_heads: 2}}"
 
 def decoder(*mixers: str) -> str:
     layers = ", ".join(LAYER.format(mixer) for mixer in mixers)
-    return f"model.decoder=[{layers}, {CROSS}]"
+    return f"model.decoder=[{CROSS}, {layers}]"
 
 
 def operated(tiny: Tiny, source: Path, *mixers: str) -> tuple[EncoderDecoder, Transfer]:
@@ -38,7 +38,7 @@ def operated(tiny: Tiny, source: Path, *mixers: str) -> tuple[EncoderDecoder, Tr
 
 def heads(model: EncoderDecoder, layer: int, sizes: list[int]) -> list[Tensor]:
     """Return the matrices of queries, keys and values of a layer's mixer, and that of its output."""
-    mixer = model.get_submodule(f"decoder.blocks.{2 * layer}.stack.blocks.1")
+    mixer = model.get_submodule(f"decoder.blocks.{2 * layer + 1}.stack.blocks.1")
     return [*mixer.project.weight.split(sizes), mixer.merge.weight]
 
 
@@ -65,7 +65,7 @@ def test_a_mixer_begins_with_the_projections_that_fit(tiny: Tiny, source: Path, 
     model, transfer = operated(tiny, source, ATTENTION, mixer)
     names = parts.split()
     assert [*transfer.from_attention.values()] == ([tuple(names)] if names else [])
-    block = model.get_submodule("decoder.blocks.2.stack.blocks.1")
+    block = model.get_submodule("decoder.blocks.3.stack.blocks.1")
     old = heads(open_run(source).model, 1, [8, 8, 8])
     own = heads(model, 1, getattr(block, "sizes", []))
     for name, before, after in zip(["query", "key", "value", "output"], old, own, strict=True):
@@ -74,14 +74,16 @@ def test_a_mixer_begins_with_the_projections_that_fit(tiny: Tiny, source: Path, 
     assert sum(transfer.taken.values()) + sum(transfer.new.values()) == total
 
 
-def test_equal_layers_are_matched_by_their_places(tiny: Tiny, source: Path) -> None:
-    """`diff` would see the second layer of the old stack in the first layer of the new one."""
-    model, _ = operated(tiny, source, "{delta_net: {heads: 2}}", ATTENTION)
+def test_equal_layers_are_matched_by_their_places(tiny: Tiny, undisturbed: Undisturbed) -> None:
+    """`diff` would see the first layer that is left in the last layer of the new stack."""
+    source = undisturbed(tiny(*SHORT, decoder(ATTENTION, ATTENTION, ATTENTION)))
+    delta_net = "{delta_net: {heads: 2}}"
+    model, _ = operated(tiny, source, delta_net, delta_net, ATTENTION)
     old = open_run(source).model
-    for layer in (0, 1):
+    for layer in (0, 1, 2):
         matrices = heads(old, layer, [8] * 3), heads(model, layer, [8] * 3)
         assert all(map(torch.equal, *matrices))
-        name = f"decoder.blocks.{2 * layer + 1}"
+        name = f"decoder.blocks.{2 * layer + 2}"
         one, other = old.get_submodule(name).state_dict(), model.get_submodule(name).state_dict()
         assert one
         assert all(torch.equal(value, other[key]) for key, value in one.items())
@@ -106,7 +108,7 @@ def test_what_came_from_an_attention_is_printed_and_recorded(
 ) -> None:
     recipe = tiny(*SHORT, decoder(ATTENTION, "{gated_linear_attention: {heads: 2}}"))
     train(recipe, tmp_path / "run", start_from=source)
-    path = "decoder[2].residual[1].gated_linear_attention"
+    path = "decoder[3].residual[1].gated_linear_attention"
     printed = capsys.readouterr().out
     assert f"in whose place they are:\n    {path}  value, output\n" in printed
     record = json.loads((tmp_path / "run" / "run.json").read_text())["transferred"]
