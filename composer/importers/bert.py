@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -77,13 +77,6 @@ class Bert(Family):
             positions=config.count("max_position_embeddings"),
             kinds=config.count("type_vocab_size", 2),
         )
-
-    @classmethod
-    def of_recipe(cls, model: Mapping[str, Any]) -> Bert:
-        raise ValueError("a run has a decoder")
-
-    def config(self) -> dict[str, object]:
-        return {}
 
     def roles(self, checkpoint: Checkpoint) -> Roles:
         return Roles(checkpoint.id_of(START), checkpoint.id_of(END))

@@ -34,7 +34,6 @@ from composer.inference.methods import Beam, Greedy
 from composer.inference.run import Run
 from composer.model.special_tokens import BOS, EOS, PAD
 from composer.recipe.choices import Decoder
-from tests.importers import published
 from tests.importers.published import LINES, PUBLISHED, RATE, Published, save
 
 pytestmark = pytest.mark.slow
@@ -215,12 +214,12 @@ def test_answers_are_theirs(pair: Pair, beam: int) -> None:
         theirs = GenerationMixin.generate(
             pair.model,
             **inputs,
-            max_new_tokens=length + (pair.published.kind == "bart"),  # what is forced counts
+            max_new_tokens=length,
             num_beams=beam,
             do_sample=False,
             length_penalty=0.0,
             forced_eos_token_id=None,
-            forced_bos_token_id=published.BOS if pair.published.kind == "bart" else None,
+            forced_bos_token_id=None,
         )[0]
         decoding = (
             Greedy(**settings) if beam == 1 else Beam(size=beam, length_penalty=0.0, **settings)
