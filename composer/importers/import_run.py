@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from safetensors.torch import save_file
+from torch import Tensor
+
 from composer.atomic_io import (
     atomic_directory,
     os_errors_as_run_errors,
@@ -20,6 +23,7 @@ from composer.errors import RunError
 from composer.hub.listing import DEFAULT_MAX_GIB, GIB, check_limit
 from composer.hub.remotes import HubReference, LocalReference, parse_reference
 from composer.importers.bart import Bart
+from composer.importers.bert import Bert
 from composer.importers.checkpoint import TOKENIZER, Checkpoint, Tensors, is_read
 from composer.importers.family import Family
 from composer.importers.gpt2 import Gpt2
@@ -27,6 +31,7 @@ from composer.importers.llama import Llama
 from composer.importers.t5 import T5
 from composer.importers.vocabulary import read_vocabulary
 from composer.importers.whisper import Whisper
+from composer.inference.encoders import ENCODER, open_encoder
 from composer.model.builder import build
 from composer.model.weights import count_parameters, save_weights, set_weights, unique_tensors
 from composer.recipe.recipe import Recipe, load, load_text
@@ -34,7 +39,7 @@ from composer.run_dir import RUNS, RunDir, utc_now
 from composer.runs.record import Imported, RunRecord
 
 FAMILIES: Mapping[str, type[Family]] = {
-    kind: family for family in (Llama, Bart, T5, Gpt2, Whisper) for kind in family.model_types
+    kind: family for family in (Llama, Bart, T5, Gpt2, Bert, Whisper) for kind in family.model_types
 }
 """The family of a model by `model_type` of its configuration."""
 FIX = "write `hub:OWNER/NAME[@REVISION]`, or the path of a folder with config.json"
@@ -113,32 +118,45 @@ def import_run(folder: Path, output: Path | None = None, source: str = "") -> Pa
     weights = family.weights(theirs, vocabulary, rows)
     theirs.finish(family.constants, family.left_out)
     tokenizers = vocabulary.tokenizers(family.sides, family.prefixes())
-    text = recipe_text(checkpoint, family, name)
+    record = RunRecord(
+        name=name,
+        status="finished",
+        started_at=utc_now(),
+        ended_at=utc_now(),
+        imported=Imported(source or str(folder), checkpoint.sha256, checkpoint.license),
+        tokenizer_sha256=tokenizers.sha256,
+        vocabularies=tokenizers.sizes,
+    )
     with atomic_directory(target) as draft:
         run = RunDir(draft)
-        run.recipe.write_text(text, encoding="utf-8")
         tokenizers.save(run.tokenizer)
-        recipe = load(run.recipe)
-        model = build(recipe, tokenizers.sizes)
-        set_weights(model, weights, unique_tensors(model), folder)
-        save_weights(model, run.weights)
-        run.write(
-            RunRecord(
-                name=recipe.name,
-                status="finished",
-                canonical=recipe.canonical,
-                seed=recipe.training.seed,
-                started_at=utc_now(),
-                ended_at=utc_now(),
-                imported=Imported(source or str(folder), checkpoint.sha256, checkpoint.license),
-                recipe_sha256=hashlib.sha256(text.encode()).hexdigest(),
-                tokenizer_sha256=tokenizers.sha256,
-                weights_sha256=sha256_of_file(run.weights),
-                vocabularies=tokenizers.sizes,
-                parameters=count_parameters(model),
-            )
-        )
+        if family.is_encoder_alone:
+            (draft / ENCODER).write_text(encoder_text(checkpoint, family, name), encoding="utf-8")
+            save_file(weights, run.weights)
+        else:
+            record = write_model(run, recipe_text(checkpoint, family, name), weights, record)
+        run.write(replace(record, weights_sha256=sha256_of_file(run.weights)))
+        if family.is_encoder_alone:
+            open_encoder(draft)  # which compares weights and recipe
     return target
+
+
+def write_model(
+    run: RunDir, text: str, weights: Mapping[str, Tensor], record: RunRecord
+) -> RunRecord:
+    """Write recipe and weights of a run; return run.json with what they say."""
+    run.recipe.write_text(text, encoding="utf-8")
+    recipe = load(run.recipe)
+    model = build(recipe, record.vocabularies)
+    set_weights(model, weights, unique_tensors(model), run.weights)
+    save_weights(model, run.weights)
+    return replace(
+        record,
+        canonical=recipe.canonical,
+        seed=recipe.training.seed,
+        recipe_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        parameters=count_parameters(model),
+    )
 
 
 def family_of(checkpoint: Checkpoint) -> Family:
@@ -164,18 +182,28 @@ def recipe_text(checkpoint: Checkpoint, family: Family, name: str) -> str:
     return filled(family, name, kind, license_)
 
 
+def encoder_text(checkpoint: Checkpoint, family: Family, name: str) -> str:
+    """Return the fragment of an encoder as YAML."""
+    license_ = f" ({checkpoint.license})" if checkpoint.license else ""
+    head = f"# The encoder {name}{license_}: extend it, and train with `--from` this folder.\n"
+    data = f"data:\n  tokenizer: {{file: {{path: {TOKENIZER}}}}}\n{prefix_line(family)}\n"
+    return f"{head}{data}{family.recipe()}"
+
+
+def prefix_line(family: Family) -> str:
+    """Return the line of the section `data` that says what lines begin with; "" for none."""
+    listed = ", ".join(f'{side}: "{text}"' for side, text in family.prefixes().items())
+    return f"  prefix: {{{listed}}}\n" if listed else ""
+
+
 def filled(family: Family, name: str, kind: str, license_: str) -> str:
     """Return the template of a recipe, filled in."""
-    prefix = ""
-    if prefixes := family.prefixes():
-        listed = ", ".join(f'{side}: "{text}"' for side, text in prefixes.items())
-        prefix = f"  prefix: {{{listed}}}\n"
     return RECIPE.format(
         name=name,
         kind=kind,
         license=license_,
         data=family.data(),
         tokenizer=TOKENIZER,
-        prefix=prefix,
+        prefix=prefix_line(family),
         model=family.recipe(),
     )

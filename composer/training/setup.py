@@ -17,6 +17,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, teacher_facts, teacher_run
+from composer.inference.encoders import is_encoder, open_encoder
 from composer.metrics.choice import TextMetrics
 from composer.recipe.recipe import Recipe
 from composer.run_dir import OTHER_RUN, RESUME, RunDir, latest_checkpoint
@@ -203,7 +204,8 @@ def take_weights(
     module: Seq2SeqModule, tokenizers: Tokenizers, initial_run: Path, say: Callable[[str], None]
 ) -> Transfer:
     """Load the weights of another run into a module, and say which blocks start anew."""
-    source, recipe = open_frozen(initial_run), module.recipe
+    source = open_encoder(initial_run) if is_encoder(initial_run) else open_frozen(initial_run)
+    recipe = module.recipe
     transfer = transfer_weights(recipe, tokenizers, module.model, source)
     for line in transfer.describe():
         say(line)

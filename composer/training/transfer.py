@@ -16,9 +16,11 @@ from torch import Tensor
 
 from blocks.core.contract import Block
 from blocks.core.contract import Path as BlockPath
+from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.inference.run import Run
+from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.parameter_paths import Owner, module_owners
 from composer.model.weights import initialize, shapes, unique_tensors
@@ -80,8 +82,8 @@ def transfer_weights(
     are taken where the tokenizer is the same. If anything starts anew, the model is initialized
     first as the recipe says. Raises RunError if no weights fit.
     """
-    known, own = source.tokenizers.with_prefixes({}), tokenizers.with_prefixes({})
-    is_same = own.sha256 == known.sha256 or recipe.tokenizer.is_extendable
+    same = same_sides(recipe, tokenizers, source.tokenizers)
+    sides = sides_of_owners(recipe)
     origin = TransferSource.of(source, recipe)
     blocks = owned_blocks(recipe, model)
     # tied tensors have one storage, which counts once
@@ -90,7 +92,8 @@ def transfer_weights(
     taken, new = Counter[str](), Counter[str]()
     from_attention: dict[str, tuple[str, ...]] = {}
     for owner, tensors in owned_tensors(recipe, model).items():
-        weights = origin.weights(owner) if owner.is_block or is_same else {}
+        is_same = owner.is_block or sides.get(owner.path, TARGET) in same
+        weights = origin.weights(owner) if is_same else {}
         size = sum(sizes.pop(tensor.data_ptr(), 0) for tensor in tensors.values())
         text = owner.text(recipe)
         if shapes(weights) == shapes(tensors):
@@ -116,7 +119,26 @@ def transfer_weights(
     with torch.no_grad():
         for tensor, weight in copies:
             tensor.copy_(weight)
-    return Transfer(taken, new, from_attention, not is_same)
+    return Transfer(taken, new, from_attention, same != {*tokenizers.sides})
+
+
+def same_sides(recipe: Recipe, own: Tokenizers, other: Tokenizers) -> set[str]:
+    """Return the sides whose texts become the same ids with both tokenizers."""
+    if recipe.tokenizer.is_extendable:
+        return {*own.sides}
+    same = set()
+    for side, at in own.sides.items():
+        if side in other.sides and own.lowercase == other.lowercase:
+            mine, theirs = own.parts[at], other.parts[other.sides[side]]
+            if type(own.kind) is type(other.kind) and mine.to_str() == theirs.to_str():
+                same.add(side)
+    return same
+
+
+def sides_of_owners(recipe: Recipe) -> dict[BlockPath, str]:
+    """Return the side of each encoder's embedding by its path; all others are of the target."""
+    stacks = encoder_stacks(recipe.model)
+    return {(*stack.path, "embedding"): stack.key for stack in stacks}
 
 
 @dataclass(frozen=True)
