@@ -33,7 +33,6 @@ MAX_JSON = 1 << 26
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 HARMLESS = frozenset(
     [
-        "_name_or_path",
         "architectures",
         "bos_token_id",
         "chunk_size_feed_forward",
@@ -64,6 +63,8 @@ HARMLESS = frozenset(
         "torchscript",
         "transformers.js_config",
         "transformers_version",
+        "sep_token_id",
+        "unk_token_id",
         "unsloth_fixed",
         "use_cache",
         "vocab_size",
@@ -167,10 +168,15 @@ class Config:
         self.read.update(keys)
 
     def finish(self) -> None:
-        """Refuse keys that nobody has read, unless they are off or known to be harmless."""
+        """Refuse keys that nobody has read, unless they are off or known to be harmless.
+
+        Those with a `_` before them are what transformers notes of a checkpoint's files.
+        """
         for key in sorted(self.values.keys() - self.read - HARMLESS):
             value = self.values[key]
-            if not (value is None or value is False or value == [] or value == {}):
+            if not (
+                key.startswith("_") or value is None or value is False or value == [] or value == {}
+            ):
                 self.refuse(key, "this importer does not know it, and it may change the model")
 
 
