@@ -35,8 +35,9 @@ from composer.training.module import Seq2SeqModule
 from docs.hooks import commands as command_page
 
 COMMANDS = command_page.commands()
+FUNCTION_NAMES = {"import": "import_model"}  # a word of Python
 FUNCTIONS = (
-    *COMMANDS,
+    *(FUNCTION_NAMES.get(name, name) for name in COMMANDS),
     "block",
     "check_block",
     "sweep_points",
@@ -312,6 +313,7 @@ def test_an_open_run_is_accepted_in_place_of_its_folder(run: Run, tmp_path: Path
 OTHER_NAMES = {
     ("train", "from_run"): "start_from",  # `from` is a word of Python
     ("export", "ctranslate2"): "path",
+    ("export", "hf"): "path",
     ("export", "onnx"): "path",
     ("export", "web"): "path",
 }
@@ -334,7 +336,8 @@ NOT_IN_PYTHON = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_a_function_with_the_same_options(name: str) -> None:
-    parameters = list(inspect.signature(getattr(composer, name)).parameters)
+    function = getattr(composer, FUNCTION_NAMES.get(name, name))
+    parameters = list(inspect.signature(function).parameters)
     arguments = [
         param.name for param in COMMANDS[name].params if param.param_type_name == "argument"
     ]

@@ -411,7 +411,7 @@ def assert_same_texts(tokenizers: Tokenizers, folder: Path, lines: list[str]) ->
     (folder / "t.json").write_text(tokenizers.parts[0].to_str(), encoding="utf-8")
     prepare = preparation(tokenizers.kind)
     joiner = JOINER if prepare == "marks" else ""
-    entry = {"lowercase": tokenizers.lowercase, "prepare": prepare, "joiner": joiner}
+    entry = {"lowercase": tokenizers.lowercase, "prepare": prepare, "joiner": joiner, "prefix": ""}
     text = module.text_of(folder, {**entry, "tokenizer": "t.json"})
     rows = [text.encode(line) for line in lines]
     assert rows == tokenizers.encode("source", lines)

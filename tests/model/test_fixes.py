@@ -97,7 +97,18 @@ def test_an_override_below_a_choice_names_its_words() -> None:
     with pytest.raises(RecipeError) as raised:
         load_text(text, overrides=["training.optimizer.lr=3"])
     (fault,) = raised.value.faults
-    assert fault.hint == "the names are `adadelta`, `adagrad`, `adam`, `adamw`, `rmsprop`, `sgd`"
+    words = [
+        "adadelta",
+        "adafactor",
+        "adagrad",
+        "adam",
+        "adamw",
+        "muon",
+        "rmsprop",
+        "schedule_free",
+        "sgd",
+    ]
+    assert fault.hint == f"the names are {', '.join(f'`{word}`' for word in words)}"
 
 
 @pytest.mark.parametrize(

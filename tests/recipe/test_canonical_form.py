@@ -97,7 +97,7 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
     assert set(canonical["training"]) == set(known["training"]["properties"])
     assert canonical["model"] == {
         "width": 64,
-        "embedding": "learned",
+        "embedding": {"learned": {"scale": True}},
         "embedding_dropout": 0.0,
         "dropout": 0.1,
         "encoder": None,
