@@ -25,10 +25,12 @@ import sys
 import unicodedata
 import wave
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, islice
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 try:
     import numpy as np
@@ -62,6 +64,8 @@ SENTENCE_END = re.compile(r"[.?!](?=\s|$)")
 MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
 ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 
+STREAMED, CHUNK = 0x7FFF0000, re.compile(rb"\0?[A-Za-z0-9 _-]{4}")
+"""Bytes of a WAV from which on its size was not known, and what follows its samples."""
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 """Pictures that are read, by Pillow's names: for others it would start programs."""
 
@@ -70,12 +74,54 @@ Recipe = Mapping[str, Mapping[str, Any]]
 
 
 class RunnerError(Exception):
-    """What cannot be done, and what to do instead, in one line."""
+    """What cannot be done, and what to do instead, in one line.
+
+    before: Lines of the same call before the one at fault.
+    """
+
+    before = 0
 
 
 def note(text: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(f"run.py: {text}\n")
+
+
+@contextmanager
+def naming(what: str, number: int, before: int) -> Iterator[None]:
+    """Say which line is at fault."""
+    try:
+        yield
+    except RunnerError as problem:
+        named = RunnerError(f"{what} {number:,}: {problem}")
+        named.before = before
+        raise named from problem
+
+
+def check_list(what: str, texts: Any) -> None:
+    """Raise RunnerError for what is no list."""
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__len__"):
+        raise RunnerError(f"{what} are a list of texts: write [text]")
+
+
+def check_text(text: Any) -> None:
+    """Raise RunnerError for what is no text, or cannot be written as UTF-8."""
+    if not isinstance(text, str):
+        raise RunnerError(f"expected a text, not {text!r:.60}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        message = f"it has half of a character, {text[problem.start]!a}: do not cut texts there"
+        raise RunnerError(message) from problem
+
+
+def check_number(name: str, value: Any, kind: Any, least: float, most: float) -> None:
+    """Raise RunnerError for what is no number of a kind, or out of bounds."""
+    if not isinstance(value, kind) or not least <= value <= most:
+        number = "an integer" if kind is Integral else "a number"
+        low = "above 0" if 0 < least < 1 else f"of {least} or more"
+        high = "" if most == ANY else f", {most:,} at most"
+        raise RunnerError(f"{option(name)} takes {number} {low}{high}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -180,10 +226,13 @@ class Source:
 
     def read_file(self, name: str) -> np.ndarray:
         """Return the features of a file. Raises RunnerError."""
+        if not name.strip():
+            raise RunnerError(f"it has no file for {self.name}: write the file's name")
         try:
             rows = READERS[self.kind](Path(name), self.column, self.shape)
         except Exception as problem:  # those of Pillow and numpy have no common class
-            raise RunnerError(f"`{name}` cannot be read: {problem}") from problem
+            reason = str(problem) or "it is cut off"
+            raise RunnerError(f"`{name}` cannot be read: {reason}") from problem
         if rows.size == 0 or (self.kind != "image" and not np.isfinite(rows).all()):
             raise RunnerError(f"`{name}` is empty, or has numbers that are not finite")
         return rows
@@ -270,9 +319,19 @@ def read_picture(path: Path, height: int, width: int, channels: int) -> np.ndarr
 
 def read_sound(path: Path, column: Mapping[str, Any], shape: Sequence[int]) -> np.ndarray:
     """Return the log-mel frames of a WAV file. -> (S, bands)"""
-    with wave.open(str(path), "rb") as file:
+    with path.open("rb") as opened, wave.open(opened, "rb") as file:
         rate, size, channels = file.getframerate(), file.getsampwidth(), file.getnchannels()
-        content = np.frombuffer(file.readframes(file.getnframes()), np.uint8)
+        data, rest = file.readframes(file.getnframes()), opened.read()
+    frame = size * channels
+    declared = file.getnframes() * frame
+    if len(data) < declared < STREAMED:
+        counts = f"{declared:,} bytes of samples, and there are {len(data):,}"
+        raise ValueError(f"it is cut off: its header says {counts}")
+    if rest.strip(b"\0") and not CHUNK.match(rest):
+        data += rest  # the header was written before the sound had ended
+    content = np.frombuffer(data, np.uint8)[: len(data) // frame * frame]
+    if not len(content):
+        raise ValueError("this sound has no samples")
     if rate != column["rate"]:
         raise ValueError(f"it has {rate:,} samples a second; convert it to {column['rate']:,}")
     high = np.zeros((len(content) // size, 4), np.uint8)  # the highest bytes of 32 bits
@@ -366,16 +425,17 @@ class Settings:
     def __post_init__(self) -> None:
         for own in fields(self)[1:]:
             value, (_, least, most) = getattr(self, own.name), own.metadata["of"]
-            if value is not None and not least <= value <= most:
-                low = "above 0" if 0 < least < 1 else f"of {least} or more"
-                high = "" if most == ANY else f", {most:,} at most"
-                raise RunnerError(f"{option(own.name)} takes a number {low}{high}, not {value}")
+            if value is not None or "None" not in str(own.type):
+                kind = Integral if str(own.type).startswith("int") else Real
+                check_number(own.name, value, kind, least, most)
 
     @classmethod
     def of(cls, recipe: Recipe, methods: Sequence[str], changes: Mapping[str, Any]) -> Settings:
         """Return the settings of the recipe with changes. methods: Possible ones."""
         ((word, values),) = recipe.items()
         owners = {own.name: own.metadata["of"][0] for own in fields(cls)[1:]}
+        if unknown := [*changes.keys() - owners - {"method"}]:
+            raise RunnerError(f"there is no setting {unknown[0]}: they are {', '.join(owners)}")
         implied = [owner for name, owner in owners.items() if owner and name in changes]
         method = changes.get("method", (implied or [word])[0])
         if method not in methods:
@@ -654,6 +714,7 @@ class Runner:
     """An exported model. All methods raise RunnerError."""
 
     def __init__(self, folder: str | Path, batch: int = 64) -> None:
+        check_number("batch", batch, Integral, 1, MANY)
         self.batch = batch
         folder = Path(folder)
         try:
@@ -702,20 +763,23 @@ class Runner:
             changes: Fields of `Settings`.
         """
         settings = Settings.of(self.decoding, self.methods, changes)
-        if isinstance(lines, str) or isinstance(prefixes, str):
-            raise RunnerError("lines and prefixes are lists of texts: write [text]")
+        check_number("n_best", n_best, Integral, 1, MANY)
+        check_list("lines", lines)
         draws = settings.method == "sample"
         if not (draws or n_best <= settings.beam):
             raise RunnerError(f"{n_best} best answers need a beam: write --beam {n_best}")
-        if prefixes is not None and (not self.sources or len(prefixes) != len(lines)):
-            raise RunnerError("prefixes are one for each line, and for models with encoders")
+        if prefixes is not None:
+            check_list("prefixes", prefixes)
+            if not self.sources:
+                raise RunnerError("this model continues its lines: begin them with the prefixes")
+            if len(prefixes) != len(lines):
+                counts = f"{len(prefixes):,} prefixes for {len(lines):,} lines"
+                raise RunnerError(f'{counts}: write one for each, which may be ""')
         queries: list[Query] = []
         for place, line in enumerate(lines):
-            try:
-                prefix = prefixes[place] if prefixes else ""
+            prefix = "" if prefixes is None else prefixes[place]
+            with naming("line", first + place + 1, place):
                 own = self.queries_of(line, place, first + place, prefix, settings)
-            except RunnerError as problem:
-                raise RunnerError(f"line {first + place + 1}: {problem}") from problem
             for copy in range(n_best if draws else 1):
                 queries += [replace(query, copy=copy, answers=[]) for query in own]
         # several hypotheses of a beam may be one text: all of them are compared
@@ -743,13 +807,16 @@ class Runner:
         """
         if self.sources:
             raise RunnerError("this model has an encoder: it answers lines, see `translate`")
-        if isinstance(prompts, str):
-            raise RunnerError("prompts are a list of texts: write [text]")
-        common, begin = self.target.encode_beginning(""), self.target.encode_beginning
-        if prompts is not None and common in map(begin, prompts):
-            raise RunnerError("a prompt is empty: leave it out, for a text from its beginning")
         settings = Settings.of(self.decoding, self.methods, changes)
-        queries = [self.prompt(text, at, at, settings) for at, text in enumerate(prompts or [""])]
+        begun = [""] if prompts is None else prompts
+        check_list("prompts", begun)
+        common, queries = tuple(self.target.encode_beginning("")), list[Query]()
+        for at, text in enumerate(begun):
+            with naming("prompt", at + 1, at):
+                check_text(text)
+                queries.append(self.prompt(text, at, at, settings))
+                if prompts is not None and queries[-1].prefix == common:
+                    raise RunnerError("it is empty: leave it out, for a text from its beginning")
 
         def on_token(one: Hypothesis) -> None:
             on_text(one.query.line, self.target.decode(one.ids, ended=False))
@@ -761,16 +828,19 @@ class Runner:
         self, line: Line, place: int, number: int, prefix: str, settings: Settings
     ) -> list[Query]:
         """Return a line as a query, or one for each size that its answer may have."""
-        texts = [*line] if not isinstance(line, str) else [line]
+        texts: list[Any] = [*line] if isinstance(line, list | tuple) else [line]
+        for text in [*texts, prefix]:
+            check_text(text)
         if not any(map(VISIBLE.search, texts)):
             return []
-        if not self.sources:
-            return [self.prompt(texts[0], place, number, settings)]
         if isinstance(line, str) and len(self.sources) > 1:
             texts = line.split("\t")
-        if len(texts) != len(self.sources):
-            names = ", ".join(source.name for source in self.sources)
-            raise RunnerError(f"it has {len(texts)} texts: write those of {names}, tabs between")
+        names = [source.name for source in self.sources] or ["the beginning of a text"]
+        if len(texts) != len(names):
+            shown = f"texts: {len(texts)}, and the model reads {len(names)}: {', '.join(names)}"
+            raise RunnerError(f"{shown}, tabs between")
+        if not self.sources:
+            return [self.prompt(texts[0], place, number, settings)]
         pairs = zip(self.sources, texts, strict=True)
         rows = {source.name: source.read(text) for source, text in pairs}
         begun = tuple(self.target.encode_beginning(prefix))
@@ -848,10 +918,17 @@ Answer each line of stdin with the model of this folder, as its recipe decodes o
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are RunnerErrors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise RunnerError(f"{message}: see --help")
+
+
 def parser() -> argparse.ArgumentParser:
-    """Return the options of the command line; its errors are one line."""
+    """Return the options of the command line."""
     form = argparse.RawDescriptionHelpFormatter
-    made = argparse.ArgumentParser("run.py", argparse.SUPPRESS, HELP, formatter_class=form)
+    made = Parser("run.py", argparse.SUPPRESS, HELP, formatter_class=form)
     made.add_argument("file", nargs="?", help=argparse.SUPPRESS)
     made.add_argument("--prefix", metavar="FILE", help="how each line's answers must begin")
     made.add_argument("--n-best", type=int, default=1, metavar="N", help="answers of each line")
@@ -868,21 +945,28 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_lines(path: str | int) -> Iterator[list[str]]:
-    """Yield the lines that a file has now, until it ends. Raises RunnerError."""
-    count, rest = 0, b""
-    with open(path, "rb") as file:
-        while (block := file.read1(1 << 16)) or rest:
-            *lines, rest = (rest + (block or b"\n")).split(b"\n")
-            yield [to_text(line, at) for at, line in enumerate(lines, count + 1)]
-            count += len(lines)
-
-
-def to_text(line: bytes, number: int) -> str:
-    """Decode a line of a file."""
+    """Yield the lines that a file has now, until it ends. Raises RunnerError after good lines."""
+    name, count, rest = "stdin" if path == 0 else path, 0, b""
     try:
-        return line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as problem:
-        raise RunnerError(f"line {number:,} is not UTF-8: convert the file") from problem
+        with open(path, "rb") as file:
+            while (block := file.read1(1 << 16)) or rest:
+                *lines, rest = (rest + (block or b"\n")).split(b"\n")
+                texts = to_texts(lines, "utf-8" if count else "utf-8-sig")
+                yield texts
+                count += len(texts)
+                if len(texts) < len(lines):
+                    raise RunnerError(f"{name}, line {count + 1:,}: not UTF-8: convert the file")
+    except OSError as problem:
+        raise RunnerError(f"{name}: {problem.strerror}: name a file of lines") from problem
+
+
+def to_texts(lines: Sequence[bytes], coding: str) -> list[str]:
+    """Decode lines up to the first that is not UTF-8. coding: That of the first line."""
+    texts: list[str] = []
+    with suppress(UnicodeDecodeError):
+        for line in lines:
+            texts.append(line.removesuffix(b"\r").decode("utf-8" if texts else coding))
+    return texts
 
 
 def answer_lines(options: dict[str, Any]) -> None:
@@ -891,27 +975,38 @@ def answer_lines(options: dict[str, Any]) -> None:
     file, prefix, n_best, scores, batch = map(options.pop, names)
     if file:
         raise RunnerError(f"lines are read from stdin: write `python run.py < {file}`")
-    if n_best < 1 or batch < 1:
-        raise RunnerError("--n-best and --batch take numbers above 0")
     runner = Runner(Path(__file__).parent, batch)
     prefixes = chain.from_iterable(read_lines(prefix)) if prefix else None
     changes = {name: value for name, value in options.items() if value is not None}
+    runner.translate([], None, n_best, **changes)  # mistakes of options, before lines are read
     count, cut = 0, list[int]()
     for lines in read_lines(0):
         begun = [*islice(prefixes, len(lines))] if prefixes else None
-        answers = runner.translate(lines, begun, n_best, count, **changes)
+        if begun is not None and len(begun) < len(lines):
+            raise RunnerError(f"{prefix} has {count + len(begun):,} lines, and stdin has more")
+        fault = None
+        try:
+            answers = runner.translate(lines, begun, n_best, count, **changes)
+        except RunnerError as problem:
+            fault, lines = problem, lines[: problem.before]
+            begun = begun and begun[: problem.before]
+            answers = runner.translate(lines, begun, n_best, count, **changes)
         for text, score, _ in chain.from_iterable(answers):
             start = f"{score:.4f}\t" if scores else ""
             sys.stdout.buffer.write(f"{start}{text}\n".encode())
         sys.stdout.buffer.flush()
+        if fault:
+            raise fault
         cut += [at for at, (best, *_) in enumerate(answers, count + 1) if not best.ended]
         count += len(lines)
     if prefixes and [*islice(prefixes, 1)]:
         raise RunnerError(f"{prefix} has more lines than the {count:,} of stdin")
     if cut:
         shown = f"{', '.join(map(str, cut[:10]))}{' ...' if len(cut) > 10 else ''}"
-        message = f"{len(cut):,} of {count:,} answers were cut, of lines {shown}"
-        note(f"{message}: raise --max-length, or --max-ratio")
+        advice = "raise --max-length, or --max-ratio"
+        if runner.max_positions and not runner.sources:
+            advice = f"raise --max-length, up to this model's {runner.max_positions:,} positions"
+        note(f"answers that were cut: {len(cut):,} of {count:,} (lines: {shown}): {advice}")
 
 
 def main() -> int:

@@ -498,7 +498,7 @@ def test_a_text_from_its_beginning_is_the_same(exports: Exports) -> None:
     run, runner = exports("language")
     expected = generate(run, None, beam=3, max_length=9, scores=True)
     assert_same([expected], [runner.generate(beam=3, max_length=9)])
-    with pytest.raises(RunnerError, match="a prompt is empty"):
+    with pytest.raises(RunnerError, match="prompt 2: it is empty"):
         runner.generate(["eins", ""])
 
 

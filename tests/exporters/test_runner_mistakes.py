@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import io
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -15,14 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from composer.data.audio import read_sound
+from composer.data.media_files import MediaError
 from composer.errors import RecipeError
 from composer.exporters import runner as module
 from composer.exporters.onnx_export import export_onnx
 from composer.exporters.runner import Runner, RunnerError, Settings
 from composer.inference.methods import Beam, Sample
 from composer.inference.run import open_run, translate_lines
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.recipe import load_text
 from tests.exporters.conftest import Exports
 from tests.exporters.runs import exported
@@ -56,26 +62,29 @@ def test_the_command_line_writes_what_translate_writes(
     assert [text for _, text in rows] == [answer.text for answer in answers]
     cut = [at for at, row in enumerate(native, 1) if not row[0].ended]
     listed = f"{', '.join(map(str, cut[:10]))}{' ...' if len(cut) > 10 else ''}"
-    sentence = f"{len(cut)} of 24 answers were cut, of lines {listed}: raise --max-length"
+    sentence = f"answers that were cut: {len(cut)} of 24 (lines: {listed}): raise --max-length"
     assert sentence in done.stderr.decode()
 
 
 def test_a_mistake_is_one_line_and_exit_status_2(folder: Path, tmp_path: Path) -> None:
     cases = [
-        ("eins", [], "line 1: it has 1 texts: write those of right, left, tabs between"),
-        ("eins\tzwei\n\neins\tzwei\tdrei", [], "line 3: it has 3 texts"),
-        (b"a\tb\n\xff\n", [], "line 2 is not UTF-8: convert the file"),
+        ("eins", [], "line 1: texts: 1, and the model reads 2: right, left, tabs between"),
+        ("eins\tzwei\n\neins\tzwei\tdrei", [], "line 3: texts: 3, and the model reads 2"),
+        (b"a\tb\n\xff\n", [], "stdin, line 2: not UTF-8: convert the file"),
         ("a\tb", ["lines.txt"], "lines are read from stdin: write `python run.py < lines.txt`"),
         ("a\tb", ["--temperature", "0"], "--temperature takes a number above 0, not 0.0"),
         ("a\tb", ["--beam", "2", "--top-k", "2"], "beam has no --top-k"),
         ("a\tb", ["--greedy", "--length-penalty", "1"], "greedy has no --length-penalty"),
         ("a\tb", ["--greedy", "--n-best", "2"], "write --beam 2"),
         ("a\tb", ["--beam", "2", "--n-best", "3"], "write --beam 3"),
-        ("a\tb", ["--batch", "0"], "take numbers above 0"),
-        ("a\tb", ["--beam", "x"], "argument --beam: invalid int value"),
-        ("a\tb", ["--prefix", "nowhere"], "nowhere"),
+        ("a\tb", ["--batch", "0"], "--batch takes an integer of 1 or more"),
+        ("", ["--n-best", "-1"], "--n-best takes an integer of 1 or more"),
+        ("a\tb", ["--beam", "x"], "argument --beam: invalid int value: 'x': see --help"),
+        ("a\tb", ["--beams", "4"], "unrecognized arguments: --beams"),
+        ("a\tb", ["--prefix", "nowhere"], "nowhere: No such file or directory: name a file of"),
+        ("a\tb", ["--prefix", str(tmp_path)], "Is a directory: name a file of lines"),
         ("a\tb\na\tb", ["--prefix", "model.json"], "more lines than the 2 of stdin"),
-        ("a\tb\n" * 9999, ["--prefix", "model.json"], "prefixes are one for each line"),
+        ("a\tb\n" * 9999, ["--prefix", "model.json"], " lines, and stdin has more"),
     ]
     for text, options, sentence in cases:
         done = run_py(folder, text, *options)
@@ -116,8 +125,8 @@ def test_a_file_of_another_export_is_refused(folder: Path, exports: Exports) -> 
         ({"files": None}, "cannot be opened"),
         ({"impossible": ...}, "impossible"),
         ({"decoding": {}}, "not enough values"),
-        ({"decoding": {"beam": {"size": "x"}}}, "not supported between"),
-        ({"decoding": {"beam": {"size": -3}}}, "--beam takes a number of 1 or more"),
+        ({"decoding": {"beam": {"size": "x"}}}, "--beam takes an integer of 1 or more"),
+        ({"decoding": {"beam": {"size": -3}}}, "--beam takes an integer of 1 or more"),
         ({"sources": []}, "model.json has other sources"),
         ({"sources": "renamed"}, "model.json has other sources than the programs"),
     ],
@@ -176,7 +185,7 @@ def test_settings_have_the_bounds_of_a_recipe(
     assert load_text(own(value=1)).decoding.word == word
     runner.translate(["eins"], **{"max_length": 2, name: 1})
     for value in values:
-        with pytest.raises(RunnerError, match=f"--{name.replace('_', '-')} takes a number"):
+        with pytest.raises(RunnerError, match=f"--{name.replace('_', '-')} takes an? "):
             runner.translate(["eins"], **{name: value})
         with pytest.raises(RecipeError):
             load_text(own(value=YAML.get(str(value), value)))
@@ -214,13 +223,63 @@ def test_a_setting_of_sampling_selects_it_as_in_generate(option: str, exports: E
 
 def test_texts_are_lists(exports: Exports) -> None:
     _, runner = exports("language")
-    with pytest.raises(RunnerError, match="lists of texts"):
+    with pytest.raises(RunnerError, match="lines are a list of texts"):
         runner.translate("eins")
-    with pytest.raises(RunnerError, match="list of texts"):
+    with pytest.raises(RunnerError, match="prompts are a list of texts"):
         runner.generate("eins")
     _, runner = exports("gru")
-    with pytest.raises(RunnerError, match="lists of texts"):
+    with pytest.raises(RunnerError, match="prefixes are a list of texts"):
         runner.translate(["eins", "zwei"], "ab")
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings", "sentence"),
+    [
+        (["a\tb"], {"beams": 4}, "there is no setting beams: they are beam, length_penalty"),
+        (["a\tb"], {"beam": "4"}, "--beam takes an integer of 1 or more, 1,000 at most, not '4'"),
+        (["a\tb"], {"beam": 2.5}, "--beam takes an integer .* not 2.5"),
+        (["a\tb"], {"beam": None}, "--beam takes an integer .* not None"),
+        (["a\tb"], {"temperature": "1"}, "--temperature takes a number above 0, not '1'"),
+        (["a\tb"], {"n_best": 0}, "--n-best takes an integer of 1 or more"),
+        (["a\tb"], {"n_best": -1}, "--n-best takes an integer of 1 or more"),
+        (None, {}, "lines are a list of texts"),
+        (b"a", {}, "lines are a list of texts"),
+        (["a\tb", None], {}, "line 2: expected a text, not None"),
+        (["a\tb", b"a"], {}, "line 2: expected a text, not b'a'"),
+        ([("dog.", None)], {}, "line 1: expected a text, not None"),
+        (["a\tb\ud800"], {}, r"line 1: it has half of a character, '\\ud800'"),
+        (["a\tb"], {"prefixes": [None]}, "line 1: expected a text, not None"),
+        (["a\tb"], {"prefixes": ["a", "b"]}, "2 prefixes for 1 lines: write one for each"),
+    ],
+)
+def test_a_mistake_in_python_is_a_runner_error(
+    lines: Any, settings: dict[str, Any], sentence: str, exports: Exports
+) -> None:
+    _, runner = exports("two")
+    with pytest.raises(RunnerError, match=sentence):
+        runner.translate(lines, **settings)
+
+
+def test_numbers_of_numpy_are_settings(exports: Exports) -> None:
+    _, runner = exports("gru")
+    lines = ["eins zwei"]
+    own = runner.translate(lines, beam=np.int64(2), length_penalty=np.float64(0.5), max_length=5)
+    assert own == runner.translate(lines, beam=2, length_penalty=0.5, max_length=5)
+
+
+def test_a_mistake_of_a_prompt_names_it(exports: Exports) -> None:
+    _, runner = exports("language")
+    assert runner.generate([]) == []
+    limited = replace_attribute(runner, max_positions=4)
+    long, most = "eins zwei drei vier", "it has 4 tokens, and this model reads 3 at most"
+    with pytest.raises(RunnerError, match=f"prompt 2: {most}"):
+        limited.generate(["eins", long])
+    with pytest.raises(RunnerError, match="prompt 1: expected a text, not None"):
+        runner.generate([None])
+    with pytest.raises(RunnerError, match="line 1: texts: 2, and the model reads 1"):
+        runner.translate([("eins", "zwei")])
+    with pytest.raises(RunnerError, match="begin them with the prefixes"):
+        runner.translate(["eins"], ["zwei"])
 
 
 def test_methods_that_it_lacks_are_named(exports: Exports) -> None:
@@ -263,7 +322,93 @@ def test_sampling_is_refused_where_the_programs_have_another_weight_of_ctc(
         runner.translate(lines, top_k=1)
 
 
+# ------------------------------------------------------------------------------------------ sounds
+
+SOUND = TableColumn(column="x", kind="audio", rate=8000)
+SETTINGS = {
+    "rate": 8000,
+    "normalize": True,
+    "features": {"log_mel": {"bands": 40, "window": 0.025, "hop": 0.01}},
+}
+
+
+def wav(channels: int, count: int = 900) -> bytes:
+    import soundfile
+
+    file = io.BytesIO()
+    samples = np.sin(np.arange(count * channels) * 0.1).reshape(count, channels) / 2
+    soundfile.write(file, samples, 8000, "PCM_16", format="WAV")
+    return file.getvalue()
+
+
+def with_size(content: bytes, size: int) -> bytes:
+    """A WAV whose header says another number of bytes of samples."""
+    at = content.index(b"data") + 4
+    return content[:at] + size.to_bytes(4, "little") + content[at + 4 :]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("missing", [1, 2, 3, 4, 1600])
+def test_a_sound_that_is_cut_off_is_refused(channels: int, missing: int, tmp_path: Path) -> None:
+    content = wav(channels)[:-missing]
+    (tmp_path / "a.wav").write_bytes(content)
+    with pytest.raises(MediaError) as native:
+        read_sound(io.BytesIO(content), SOUND, None)
+    sentence = f"its header says {1800 * channels:,} bytes of samples"
+    assert sentence in native.value.message
+    with pytest.raises(ValueError, match=re.escape(native.value.message)):
+        module.read_sound(tmp_path / "a.wav", SETTINGS, (40,))
+
+
+def test_a_sound_without_samples_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(wav(2, 0))
+    (tmp_path / "b.wav").write_bytes(wav(2)[:30])
+    source = module.Source("sound", "audio", None, (40,), SETTINGS, 0.0)
+    with pytest.raises(RunnerError, match=r"a\.wav` cannot be read: this sound has no samples"):
+        source.read(str(tmp_path / "a.wav"))
+    with pytest.raises(RunnerError, match=r"b\.wav` cannot be read: it is cut off"):
+        source.read(str(tmp_path / "b.wav"))
+    with pytest.raises(RunnerError, match="it has no file for sound: write the file's name"):
+        source.read(" ")
+
+
+@pytest.mark.parametrize("size", [0, 400, 0x7FFF0000, 0xFFFFFFFF])
+@pytest.mark.parametrize("rest", [b"", b"\1"])
+def test_a_sound_whose_header_was_written_before_its_end_is_read_to_the_end(
+    size: int, rest: bytes, tmp_path: Path
+) -> None:
+    content = with_size(wav(2), size) + rest
+    (tmp_path / "a.wav").write_bytes(content)
+    expected = read_sound(io.BytesIO(content), SOUND, None).array
+    frames = module.read_sound(tmp_path / "a.wav", SETTINGS, (40,))
+    np.testing.assert_allclose(frames, expected, atol=2e-3)
+
+
+def test_what_follows_the_samples_is_no_sound(tmp_path: Path) -> None:
+    content = wav(1) + b"LIST\4\0\0\0abcd"
+    (tmp_path / "a.wav").write_bytes(content)
+    expected = read_sound(io.BytesIO(content), SOUND, None).array
+    frames = module.read_sound(tmp_path / "a.wav", SETTINGS, (40,))
+    np.testing.assert_allclose(frames, expected, atol=2e-3)
+
+
 # ------------------------------------------------------------------------------------ command line
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"eins zwei drei"])
+def test_answers_of_the_lines_before_a_mistake_are_written(bad: bytes, tmp_path: Path) -> None:
+    model = "decoder: [{positions: {kind: learned, max_length: 3}}, {rnn: {cell: gru}}]"
+    run = open_run(made(tmp_path / "run", model))
+    folder = export_onnx(run, tmp_path / "export")
+    done = run_py(folder, b"eins\nzwei\n" + bad + b"\nvier\n")
+    (line,) = done.stderr.decode().splitlines()
+    assert line in (
+        "run.py: error: stdin, line 3: not UTF-8: convert the file",
+        "run.py: error: line 3: it has 3 tokens, and this model reads 2 at most: give it the end alone",
+    )
+    assert done.returncode == 2
+    answers = [row[0].text for row in translate_lines([run], ["eins", "zwei"], Beam(size=3))]
+    assert done.stdout.decode().splitlines() == answers
 
 
 def test_help_teaches(folder: Path) -> None:

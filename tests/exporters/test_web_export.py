@@ -131,6 +131,47 @@ def test_a_page_refuses_a_file_of_another_export(file: str, packages: Path, tmp_
     assert done.stdout.strip() == (wrong if file else "loaded"), done.stderr
 
 
+SOUNDS = """
+import { readFile } from "node:fs/promises";
+import { requireWhole } from "./sounds.js";
+for (const name of process.argv.slice(2)) {
+  try {
+    requireWhole(new Uint8Array(await readFile(name)).buffer);
+    console.log("whole");
+  } catch (error) {
+    console.log(error.message);
+  }
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="there is no Node")
+def test_a_page_refuses_a_sound_that_is_cut_off(tmp_path: Path) -> None:
+    shutil.copy(Path(web_runtime.__file__).parent / "web" / "sounds.js", tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    (tmp_path / "read.mjs").write_text(SOUNDS, encoding="utf-8")
+    whole, empty = tmp_path / "whole.wav", tmp_path / "empty.wav"
+    soundfile.write(whole, np.zeros((100, 2)), 8000, "PCM_16")
+    soundfile.write(empty, np.zeros((0, 2)), 8000, "PCM_16")
+    content = whole.read_bytes()
+    at = content.index(b"data") + 4
+    others = {
+        "cut.wav": content[:-30],
+        "frame.wav": content[:-1],
+        "head.wav": content[:at],
+        "streamed.wav": content[:at] + b"\xff" * 4 + content[at + 4 :],
+        "ogg.wav": b"OggS",
+    }
+    for name, data in others.items():
+        (tmp_path / name).write_bytes(data)
+    command = ["node", "read.mjs", whole.name, empty.name, *others]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    cut = "This sound is cut off: its header says 400 bytes of samples, and there are"
+    none = "This sound has no samples."
+    expected = ["whole", none, f"{cut} 370.", f"{cut} 399.", none, "whole", "whole"]
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
 # ------------------------------------------------------------------------------------- the browser
 
 

@@ -7,6 +7,7 @@ const LOUDNESS_RANGE = 8;
 const LINEAR_UP_TO = 1000; // Slaney's scale: linear below this frequency, logarithmic above
 const LINEAR_STEP = 200 / 3;
 const LOG_STEP = Math.log(6.4) / 27;
+const STREAMED = 0x7fff0000; // bytes of a WAV from which on its size was not known
 
 /** Round as Python does. @param {number} number @returns {number} */
 export function halfToEven(number) {
@@ -16,7 +17,9 @@ export function halfToEven(number) {
 /** Return the frames of a sound. -> (T, F) @param {Blob} file @param {any} column settings */
 export async function readSound(file, column) {
   const context = new OfflineAudioContext(1, 1, column.rate); // it resamples what it decodes
-  const sound = await context.decodeAudioData(await file.arrayBuffer());
+  const content = await file.arrayBuffer();
+  requireWhole(content); // a browser reads what there is
+  const sound = await context.decodeAudioData(content);
   const samples = new Float32Array(sound.length);
   for (let channel = 0; channel < sound.numberOfChannels; channel += 1)
     sound.getChannelData(channel).forEach((value, at) => (samples[at] += value / sound.numberOfChannels));
@@ -35,6 +38,22 @@ function framesOf(samples, column) {
   fixed.set(samples.subarray(0, fixed.length));
   const count = Math.floor(fixed.length / halfToEven(features.log_mel.hop * rate));
   return logMel(fixed, rate, features.log_mel).slice(0, count * features.log_mel.bands);
+}
+
+/** Refuse a WAV without samples, or with fewer than its header says. @param {ArrayBuffer} content */
+export function requireWhole(content) {
+  const view = new DataView(content);
+  const name = (/** @type {number} */ at) => String.fromCharCode(...new Uint8Array(content, at, 4));
+  if (content.byteLength < 12 || name(0) !== "RIFF") return;
+  let [at, declared] = [12, 0];
+  for (; at + 8 <= content.byteLength; at += 8 + declared + (declared % 2)) {
+    declared = view.getUint32(at + 4, true);
+    if (name(at) === "data") break;
+  }
+  const actual = Math.max(0, content.byteLength - at - 8);
+  if (!actual) throw new Error("This sound has no samples.");
+  if (declared < STREAMED && declared > actual)
+    throw new Error(`This sound is cut off: its header says ${declared} bytes of samples, and there are ${actual}.`);
 }
 
 /** Return the frames of a file of NumPy. -> (T, F) @param {Blob} file @param {number} width */
