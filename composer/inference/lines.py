@@ -295,6 +295,20 @@ def source_form(recipe: Recipe, side: str) -> object:
     return story_shape(recipe, side)
 
 
+def check_positions(most: int | None, rows: Mapping[int, Sequence[int]], origin: str) -> None:
+    """Raise DataError for the first text that leaves a language model no position to continue it.
+
+    most: The positions of the model, the first of which is that of bos; None without a limit. rows:
+    Ids of texts, by the numbers of their lines in `origin`.
+    """
+    for number, ids in rows.items():
+        if most is not None and len(ids) >= most:
+            message = f"this line has {len(ids):,} tokens"
+            message += f", and this model reads {most - 1:,} at most"
+            fix = "give it the end of the text alone"
+            raise DataError([Fault(origin, number, 1, "positions", "", message, fix)])
+
+
 def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
     """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
     if len(ids) > MAX_TOKENS:

@@ -28,6 +28,7 @@ from composer.inference.lines import (
     GivenLine,
     Score,
     check_lines,
+    check_positions,
     encode_targets,
     score_targets,
     source_form,
@@ -421,8 +422,17 @@ def translate_lines(
         )
     texts, _ = check_lines(recipe, lines)
     read = read_lines(recipe, tokenizers, texts, prefixes, first, origin)
+    if not recipe.sources:
+        rows = {row.number + 1: row.prefix for row in read.rows}
+        check_positions(continued_positions(runs), rows, origin)
     models = decoding_models(runs, decoding)
     return answer_lines(models, tokenizers, read, decoding, n_best, draft=draft)
+
+
+def continued_positions(runs: Sequence[Run]) -> int | None:
+    """Return the positions of the texts that language models continue; None without a limit."""
+    limits = [run.model.max_positions for run in runs if not run.recipe.sources]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def check_compatible(runs: Sequence[Run]) -> None:

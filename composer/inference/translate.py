@@ -10,11 +10,14 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from composer.data.text_files import count_lines
+from composer.errors import DataError
 from composer.formatting import format_lines, show_progress, strip_control_characters
 from composer.inference.answers import Translation
 from composer.inference.draft_runs import open_draft
+from composer.inference.drafts import Draft
 from composer.inference.line_streams import (
     BATCH_LINES,
     STDIN,
@@ -25,7 +28,13 @@ from composer.inference.line_streams import (
     write_all,
 )
 from composer.inference.lines import split_source, write_note
-from composer.inference.run import decoding_settings, open_run, translate_lines
+from composer.inference.run import (
+    Run,
+    continued_positions,
+    decoding_settings,
+    open_run,
+    translate_lines,
+)
 from composer.inference.target_lengths import MIN_LENGTH_LIMIT
 from composer.model.features import feature_settings
 from composer.recipe.choices import Decoder
@@ -84,27 +93,65 @@ def translate(
             write_note("type a line and Enter to translate it; Ctrl-D ends")
         size = WATCHED_LINES if is_watched or reads_files(recipe) else BATCH_LINES
         for texts, *prefixes in read_columns(streams, names, size):
-            lines = [
-                split_source(text, recipe.sources, number, names[0])
-                for number, text in enumerate(texts, start=count + 1)
-            ]
-            begun = prefixes[0] if prefixes else None
-            rows = translate_lines(
-                opened, lines, decoding, begun, n_best, count, names[0], drafting
-            )
+            block = Block(texts, prefixes[0] if prefixes else None, count, names[0])
+            rows, error = translate_block(opened, block, decoding, n_best, drafting)
             outputs = format_translations(rows, scores)
             # a file or a pipe gets every byte; a terminal would obey control characters
             write_all(write, strip_control_characters(outputs) if write.isatty() else outputs)
+            if error:
+                raise error
             cut += [at for at, row in enumerate(rows, start=count + 1) if not row[0].ended]
             count += len(texts)
             if advance:
                 advance(len(texts))
     if cut:
-        write_note(describe_cut(cut, count, decoding))
+        write_note(describe_cut(cut, count, decoding, continued_positions(opened)))
     if drafting:
         write_note(str(drafting))
     if is_watched and output:
         write_note(f"wrote {output}")
+
+
+class Block(NamedTuple):
+    """Lines that are translated together, and the prefixes of their translations.
+
+    first: Lines before them in the file `origin`.
+    """
+
+    lines: Sequence[str]
+    prefixes: Sequence[str] | None
+    first: int
+    origin: str
+
+    def before(self, error: DataError) -> Block:
+        """Return the lines before the first one at fault; none where the error names no line."""
+        places = [
+            fault.line - self.first - 1 for fault in error.faults if fault.file == self.origin
+        ]
+        good = slice(max(0, min([*places, len(self.lines) - 1])) if places else 0)
+        return self._replace(lines=self.lines[good], prefixes=self.prefixes and self.prefixes[good])
+
+
+def translate_block(
+    runs: Sequence[Run], block: Block, decoding: Decoder, n_best: int, draft: Draft | None
+) -> tuple[list[list[Translation]], DataError | None]:
+    """Return the translations of the lines before the first one at fault, and its error."""
+    sides, error = runs[0].recipe.sources, None
+    while True:
+        try:
+            lines = [
+                split_source(text, sides, number, block.origin)
+                for number, text in enumerate(block.lines, start=block.first + 1)
+            ]
+            rows = translate_lines(
+                runs, lines, decoding, block.prefixes, n_best, block.first, block.origin, draft
+            )
+        except DataError as caught:
+            if not block.lines:
+                raise
+            error, block = caught, block.before(caught)
+        else:
+            return rows, error
 
 
 def open_progress(source: str | Path | None, files: ExitStack) -> Callable[[int], None]:
@@ -130,11 +177,20 @@ def format_translations(rows: Sequence[Sequence[Translation]], scores: bool) -> 
     return "".join(lines)
 
 
-def describe_cut(cut: Sequence[int], count: int, decoding: Decoder) -> str:
-    """Return a note on the answers that were cut, with the settings that allow longer ones."""
+def describe_cut(
+    cut: Sequence[int], count: int, decoding: Decoder, positions: int | None = None
+) -> str:
+    """Return a note on the answers that were cut, with the settings that allow longer ones.
+
+    positions: Those of a language model, beyond which it writes nothing.
+    """
     limits = f"`decoding.{decoding.word}.max_length` (now {decoding.max_length:g})"
     if decoding.max_length > MIN_LENGTH_LIMIT:  # a ratio never allows fewer tokens than these
         limits += f" or `decoding.{decoding.word}.max_ratio` (now {decoding.max_ratio:g})"
     verb = "was" if len(cut) == 1 else "were"
     answers = f"{len(cut):,} of {count:,} answers {verb} cut at the maximum length"
-    return f"{answers}, {format_lines(cut)}: raise {limits}"
+    fix = f"raise {limits}"
+    if positions is not None:
+        has = f"this model has {positions:,} positions"
+        fix = f"{has}: shorten them" if positions <= decoding.max_length else f"{fix}; {has}"
+    return f"{answers}, {format_lines(cut)}: {fix}"

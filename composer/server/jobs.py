@@ -13,7 +13,13 @@ from composer.data.pairs import TARGET
 from composer.formatting import count_noun
 from composer.inference.answers import Translation, has_text
 from composer.inference.generate import encode_prompts, generation_settings, write_texts
-from composer.inference.lines import GivenLine, check_lines, encode_lines
+from composer.inference.lines import (
+    LINES,
+    GivenLine,
+    check_lines,
+    check_positions,
+    encode_lines,
+)
 from composer.inference.methods import Beam, Greedy, Viterbi
 from composer.inference.run import Run, decoding_settings, translate_lines
 from composer.recipe.choices import Decoder
@@ -100,10 +106,15 @@ def check_lengths(run: Run, lines: Sequence[GivenLine], prefixes: Sequence[str] 
     numbered = {number: line for number, line in enumerate(texts, start=1) if has_text(line)}
     _, ids = encode_lines(run.recipe, run.tokenizers, numbered)
     targets = begun or [] if ids else [line[0] for line in texts]
-    rows = chain(run.tokenizers.encode_beginnings(TARGET, targets), *ids.values())
+    begun_ids = run.tokenizers.encode_beginnings(TARGET, targets)
+    rows = chain(begun_ids, *ids.values())
     if (longest := max(map(len, rows), default=0)) > MAX_TOKENS:
         message = f"a line has {longest:,} tokens, and {MAX_TOKENS:,} are read"
         raise Refused(413, "size", message, "split it")
+    if not ids:
+        numbers = range(1, len(texts) + 1)
+        numbered_ids = dict(zip(numbers, begun_ids, strict=True))
+        check_positions(run.model.max_positions, numbered_ids, LINES)
 
 
 @dataclass(eq=False)

@@ -27,6 +27,7 @@ from composer.inference.lines import cut_line
 from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import open_run, translate_lines
 from composer.inference.translate import translate
+from tests.inference.untrained import TWO, WORDS, made
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
 
@@ -90,6 +91,45 @@ def test_one_line_out_per_line_in_until_invalid_utf8(
         "<stdin>:5:6: error[encoding]: this is not UTF-8 at line 5, byte 6 of the line: 0xff\n"
         "   fix: convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1\n1 error\n"
     )
+
+
+BOUNDED = "decoder: [{positions: {kind: learned, max_length: 6}}, {rnn: {cell: gru}}]"
+
+
+def test_a_text_that_leaves_no_position_is_refused_after_the_lines_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    run = made(tmp_path / "run", BOUNDED, decoding="{greedy: {max_length: 20}}")
+    good = ["eins zwei drei", "", "eins zwei drei vier fünf"]
+    lines = [*good, " ".join(WORDS[:6]), "eins"]
+    expected = through(monkeypatch, run, "\n".join(good) + "\n")
+    note = capfdbinary.readouterr().err.decode()
+    assert note.endswith(": this model has 6 positions: shorten them\n")
+    text = io.BytesIO("\n".join(lines).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(text))
+    with pytest.raises(SystemExit, match="2"):
+        main(["translate", str(run)])
+    printed = capfdbinary.readouterr()
+    assert printed.out.decode().split("\n")[:-1] == expected
+    assert printed.err.decode() == (
+        "<stdin>:4:1: error[positions]: this line has 6 tokens, and this model reads 5 at most\n"
+        "   fix: give it the end of the text alone\n1 error\n"
+    )
+
+
+def test_lines_before_one_with_too_few_texts_are_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    run = made(tmp_path / "run", TWO)
+    good = "eins\tzwei\ndrei\tvier\n"
+    expected = through(monkeypatch, run, good, scores=True)
+    assert len({*expected}) == 2
+    capfdbinary.readouterr()
+    text = io.BytesIO(f"{good}fünf\n{good}".encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(text))
+    with pytest.raises(SystemExit, match="2"):
+        main(["translate", str(run), "--scores"])
+    assert capfdbinary.readouterr().out.decode().split("\n")[:-1] == expected
 
 
 def test_a_packed_text_is_told_to_be_unpacked() -> None:

@@ -318,6 +318,18 @@ def test_a_line_that_would_be_cut_is_refused(
     assert "4 tokens" in answer.json()["error"]["message"]
 
 
+def test_a_text_that_leaves_no_position_is_refused(tmp_path: Path) -> None:
+    model = "decoder: [{positions: {kind: learned, max_length: 3}}, {rnn: {cell: gru}}]"
+    gate = create_app({"bounded": open_run(made(tmp_path / "run", model))}, Settings())
+    lines = {"lines": ["eins", "eins zwei drei"]}
+    with TestClient(gate, LOCAL) as client:
+        for path, body in ((TRANSLATE, lines), (GENERATE, {"prompt": "eins zwei drei"})):
+            answer = client.post(path, json=body)
+            assert answer.status_code == 422
+            assert "has 3 tokens, and this model reads 2 at most" in answer.text
+    assert gate.worker.close()
+
+
 def test_a_mistake_of_the_server_shows_nothing_of_it(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
