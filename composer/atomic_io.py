@@ -246,10 +246,12 @@ def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterato
             _remove(temporary)
         if not isinstance(error, OSError):
             raise
-        fix = f"{os_error_hint(error)}, or choose another path"
-        raise RunError.of(
-            f"this cannot be written: {os_error_reason(error)}", fix, str(target)
-        ) from None
+        reason, fix = os_error_reason(error), "choose another path"
+        if file := next((path for path in target.parents if path.is_file()), None):
+            reason = f"`{file}` is no folder"
+        elif error.errno != errno.ENOENT:  # a folder that takes no new ones, such as /proc
+            fix = f"{os_error_hint(error)}, or {fix}"
+        raise RunError.of(f"this cannot be written: {reason}", fix, str(target)) from None
     fsync_directory(target.parent)
 
 

@@ -79,3 +79,20 @@ def test_a_file_is_not_overwritten_and_a_device_is_written_to(tmp_path: Path) ->
             refuse_overwriting(tmp_path / name, "--output")
     refuse_overwriting(tmp_path / "b", "--output")
     refuse_overwriting(Path("/dev/null"), "--output")
+
+
+def test_a_folder_below_a_file_or_where_none_can_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for below in ("file/one", "file/one/two"):
+        with (
+            pytest.raises(RunError, match=r"`.*/file` is no folder") as refused,
+            atomic_directory(tmp_path / below),
+        ):
+            pass
+        assert refused.value.faults[0].hint == "choose another path"
+    with (
+        pytest.raises(RunError, match="no such file or directory") as refused,
+        atomic_directory(Path("/proc/nope")),
+    ):
+        pass
+    assert refused.value.faults[0].hint == "choose another path"

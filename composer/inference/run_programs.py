@@ -27,6 +27,7 @@ from composer.atomic_io import (
 )
 from composer.data.cache_entries import locked_entry
 from composer.errors import RecipeError, RunError
+from composer.inference.lines import write_note
 from composer.inference.methods import Beam, Greedy
 from composer.inference.run import Run
 from composer.model.ctc import JointModel
@@ -51,6 +52,7 @@ def cached_programs(run: Run, decoding: Decoder) -> Path:
         with locked_entry(folder):
             if not is_whole(folder):  # nor has the process that was waited for made them
                 shutil.rmtree(folder, ignore_errors=True)
+                write_note("making the programs of this model for onnxruntime, once ...")
                 with atomic_directory(folder) as draft:
                     write_run_programs(run, decoding, draft)
                     hashes = {file.name: sha256_of_file(file) for file in draft.iterdir()}

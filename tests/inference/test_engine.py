@@ -91,7 +91,9 @@ def test_a_language_model_writes_the_same(tmp_path: Path) -> None:
     assert fast.generate(["eins", "zwei drei"], max_length=9, beam=2) == written
 
 
-def test_programs_are_made_once_and_again_for_other_weights(tmp_path: Path, store: Path) -> None:
+def test_programs_are_made_once_and_again_for_other_weights(
+    tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = open_run(made(tmp_path / "run", GRU))
     fast = on("onnxruntime", Greedy())
     (opened,) = decoding_models([run], fast)
@@ -104,6 +106,8 @@ def test_programs_are_made_once_and_again_for_other_weights(tmp_path: Path, stor
         next(run.model.parameters()).add_(0.1)
     assert decoding_models([run], fast)[0] is not opened
     assert len(folders(store)) == 2
+    note = "making the programs of this model for onnxruntime, once ...\n"
+    assert capsys.readouterr().err == 2 * note
     model = weakref.ref(run.model)
     del run, opened
     gc.collect()
