@@ -327,8 +327,11 @@ def test_sampling_is_refused_where_the_programs_have_another_weight_of_ctc(
 SOUND = TableColumn(column="x", kind="audio", rate=8000)
 SETTINGS = {
     "rate": 8000,
+    "seconds": None,
     "normalize": True,
-    "features": {"log_mel": {"bands": 40, "window": 0.025, "hop": 0.01}},
+    "features": {
+        "log_mel": {"bands": 40, "window": 0.025, "hop": 0.01, "fft": None, "padding": "zeros"}
+    },
 }
 
 
