@@ -193,6 +193,8 @@ CONTEXTS = {
     "data.max_length": Around(kind="files"),
     "data.text.hold_out": Around("data.text.val=2", "text", ["spread", "end"]),
     "data.lowercase": Around(kind="files"),
+    "data.prefix.source": Around(kind="files", values=["a ", "b "]),
+    "data.prefix.target": Around(kind="files", values=["a ", "b "]),
     "model.dropout": Around("model.decoder=[dropout, rnn, cross_attention]"),
     "model.encoder": Around(values=[["rnn"], ["linear"]]),
     "model.encoders": Around(
@@ -281,6 +283,14 @@ EXCEPTIONS = {
             *("sample.max_ratio", "mbr.max_ratio", "viterbi.max_length", "viterbi.max_ratio"),
             *("greedy.ctc_weight", "beam.ctc_weight"),
         )
+    },
+    **{
+        f"training.distillation.{key}": "needs a run: tests/training/test_distillation.py"
+        for key in ("teacher", "temperature", "weight", "hidden")
+    },
+    **{
+        f"training.adapters.lora.{key}": "needs a run: tests/training/test_adapters.py"
+        for key in ("rank", "alpha", "blocks")
     },
     "training.compile": "saves time alone",
     "training.workers": "save time alone",
