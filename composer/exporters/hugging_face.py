@@ -32,8 +32,8 @@ from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL, PAD, UNK
 from composer.model.weights import unique_tensors
 
 OTHER_WAY = "export it with `--onnx DIR`, which takes any stack"
-IGNORED = ("dropout", "path", "training")
-"""Attributes of modules that do not say what is computed in evaluation."""
+IGNORED = ("begins_after_end", "dropout", "path", "training")
+"""Attributes of modules that do not say what is computed in evaluation, or have a place there."""
 
 
 def export_hugging_face(run: str | Path | Run, folder: str | Path) -> Path:
@@ -51,11 +51,13 @@ def export_hugging_face(run: str | Path | Run, folder: str | Path) -> Path:
     rows = opened.model.vocabulary
     ours = {name: tensor.cpu() for name, tensor in unique_tensors(opened.model).items()}
     theirs = follow_back(family, ours, rows, opened)
-    impossible = [at for at, bias in enumerate(ours["output.bias"].tolist()) if bias <= NEVER / 2]
-    ids = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+    biases = ours["output.bias"].tolist() if "output.bias" in ours else []
+    impossible = [at for at, bias in enumerate(biases) if bias <= NEVER / 2]
+    start = first_token(opened)
+    ids = {"pad_token_id": PAD, "bos_token_id": start, "eos_token_id": EOS}
     generation: dict[str, object] = {"suppress_tokens": impossible or None}
     if opened.recipe.sources:
-        ids["decoder_start_token_id"] = BOS
+        ids["decoder_start_token_id"] = start
     if begun := opened.tokenizers.beginning("target"):
         if len(begun) > 1 or not opened.recipe.sources:
             message = f"answers begin with {len(begun)} tokens, and theirs are made to with one"
@@ -68,6 +70,11 @@ def export_hugging_face(run: str | Path | Run, folder: str | Path) -> Path:
         write_json(draft / TOKENIZER, tokenizer)
         write_json(draft / "tokenizer_config.json", tokenizer_config(opened))
     return target
+
+
+def first_token(run: Run) -> int:
+    """Return what the decoder reads first: a model of windows has never read bos, but eos."""
+    return EOS if run.model.begins_after_end else BOS
 
 
 def write_json(path: Path, content: object) -> None:
@@ -83,7 +90,8 @@ def family_holding(run: Run) -> Family:
             guess.config()
         except (KeyError, IndexError, TypeError, ValueError):
             continue
-        other = build(recipe_of(guess), run.tokenizers.sizes)
+        bias = f"model.output.bias={str(run.recipe.model.output.bias).lower()}"
+        other = build(recipe_of(guess, [bias]), run.tokenizers.sizes)
         if computes_the_same(run.model, other):
             return guess
     names = ", ".join(sorted({kind for kind, own in FAMILIES.items() if own.is_exported}))
@@ -114,7 +122,7 @@ def settings_of(module: nn.Module) -> dict[str, object]:
 class Traced:
     """Tensors of theirs that are taken by a family, each number a number of its own.
 
-    as_ones: All numbers are 1. names: Those that are taken where a family asks for them.
+    as_ones: All numbers are 1. places: Where those of each tensor begin, and its shape.
     """
 
     as_ones: bool = False
@@ -213,7 +221,7 @@ def template(run: Run) -> dict[str, object]:
         (side,) = run.recipe.sources
         before, after = run.tokenizers.beginning(side), [EOS]
     else:
-        before, after = [BOS], []
+        before, after = [first_token(run)], []
     names = {f"special {index}": index for index in (*before, *after)}
     first, last = (
         [{"SpecialToken": {"id": f"special {index}", "type_id": 0}} for index in own]
@@ -234,6 +242,6 @@ def template(run: Run) -> dict[str, object]:
 def tokenizer_config(run: Run) -> dict[str, object]:
     """Return tokenizer_config.json, which names the special tokens."""
     part = run.tokenizers.parts[0]
-    names = {"pad_token": PAD, "bos_token": BOS, "eos_token": EOS, "unk_token": UNK}
+    names = {"pad_token": PAD, "bos_token": first_token(run), "eos_token": EOS, "unk_token": UNK}
     tokens = {name: part.id_to_token(index) for name, index in names.items()}
     return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}

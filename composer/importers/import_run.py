@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,9 +170,9 @@ def family_of(checkpoint: Checkpoint) -> Family:
     return family
 
 
-def recipe_of(family: Family) -> Recipe:
+def recipe_of(family: Family, overrides: Sequence[str] = ()) -> Recipe:
     """Return a recipe with the model of a family."""
-    return load_text(filled(family, "model", "", ""))
+    return load_text(filled(family, "model", "", ""), overrides=overrides)
 
 
 def recipe_text(checkpoint: Checkpoint, family: Family, name: str) -> str:
