@@ -10,6 +10,7 @@ from torch import Tensor
 
 from composer.importers.checkpoint import GENERATION, Checkpoint, Config
 from composer.importers.vocabulary import Roles, Vocabulary
+from composer.inference.lines import write_note
 
 
 class Theirs(Protocol):
@@ -122,13 +123,22 @@ def first_id(values: Mapping[str, object], key: str) -> int | None:
     return value if type(value) is int else None
 
 
+def end_of(checkpoint: Checkpoint, values: Mapping[str, object]) -> int | None:
+    """Return the id that ends a text; say it where there are others that will not."""
+    end, several = first_id(values, "eos_token_id"), values.get("eos_token_id")
+    if isinstance(several, list) and len(several) > 1:
+        listed = ", ".join(map(str, several))
+        write_note(f"{checkpoint.folder}: of the ends {listed} the first alone ends a text here")
+    return end
+
+
 def language_model_roles(checkpoint: Checkpoint) -> Roles:
     """Return the special ids of a language model, which may begin texts with what ends them.
 
     Raises RunError if nothing ends a text.
     """
     values = generation_values(checkpoint)
-    end, start = first_id(values, "eos_token_id"), first_id(values, "bos_token_id")
+    end, start = end_of(checkpoint, values), first_id(values, "bos_token_id")
     if end is None:
         checkpoint.config.refuse("eos_token_id", "nothing ends a text")
     return Roles(end if start is None else start, end)
@@ -137,7 +147,7 @@ def language_model_roles(checkpoint: Checkpoint) -> Roles:
 def sequence_roles(checkpoint: Checkpoint) -> Roles:
     """Return the special ids of an encoder-decoder. Raises RunError if one is missing."""
     values = generation_values(checkpoint)
-    start, end = (first_id(values, key) for key in ("decoder_start_token_id", "eos_token_id"))
+    start, end = first_id(values, "decoder_start_token_id"), end_of(checkpoint, values)
     if start is None:
         checkpoint.config.refuse("decoder_start_token_id", "nothing begins an answer")
     if end is None:

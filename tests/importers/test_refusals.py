@@ -210,6 +210,15 @@ def test_a_tied_matrix_may_be_stored_twice(folder: Path, tmp_path: Path) -> None
     assert import_model(folder, tmp_path / "ours").is_dir()
 
 
+def test_ends_that_end_nothing_here_are_named(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = json_change("generation_config.json", lambda own: own.update(eos_token_id=[2, 3]))
+    change(folder)
+    import_model(folder, tmp_path / "ours")
+    assert "of the ends 2, 3 the first alone ends a text here" in capsys.readouterr().err
+
+
 def test_a_folder_that_exists_is_left_alone(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     with pytest.raises(RunError, match="exists"):
